@@ -1,0 +1,1 @@
+"""Prove an answer: discriminating inputs, and an error held beside a budget."""

@@ -1,0 +1,77 @@
+"""Inputs that can tell right from wrong.
+
+Random normal inputs give scores near 0, and there most mistakes are invisible: no rescaling is needed, the maximum does
+not matter, a dropped tail changes the third digit. These inputs have scores with a standard deviation of at least 5,
+maxima that rise along the keys, sizes that are all different and no powers of two, and values with a constant column.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Inputs(NamedTuple):
+    """q (B, Hq, Sq, D), k (B, Hkv, Sk, D), v (B, Hkv, Sk, Dv), do (B, Hq, Sq, Dv)."""
+
+    q: Any
+    k: Any
+    v: Any
+    do: Any
+
+
+def draw(
+    seed: int,
+    B: int = 2,
+    Hq: int = 4,
+    Hkv: int = 2,
+    Sq: int = 37,
+    Sk: int = 53,
+    D: int = 20,
+    Dv: int | None = None,
+    dtype: str = "float32",
+    library: str = "numpy",
+    spread: float = 5.0,
+) -> Inputs:
+    """Discriminating inputs from a seed.
+
+    Parameters
+    ----------
+    seed : int
+        Print it: the same seed gives the same inputs.
+    dtype : "float64" | "float32" | "float16" | "bfloat16"
+        bfloat16 exists only in torch.
+    library : "numpy" | "torch"
+    spread : float
+        Standard deviation of the scores at the default scale 1/√D. On top of it the scores rise along the keys by
+        about 2 · spread for half of the rows, so that every tile of keys brings a new maximum there.
+
+    Returns
+    -------
+    Inputs
+        q, k, v, do; the last column of v is constant 1, so the last column of any right output without dropout is 1.
+
+    Raises
+    ------
+    ValueError
+        Unknown library, or bfloat16 asked of NumPy.
+    """
+    rng = np.random.default_rng(seed)
+    Dv = D if Dv is None else Dv
+    q = rng.standard_normal((B, Hq, Sq, D)) * np.sqrt(spread)
+    k = rng.standard_normal((B, Hkv, Sk, D)) * np.sqrt(spread)
+    if D > 1:  # feature 0 carries the ramp: score += q0 · k0 / √D
+        q[..., 0] = np.where(rng.random((B, Hq, Sq)) < 0.5, 1, 0.1) * np.sqrt(D)
+        k[..., 0] = np.linspace(0, 2 * spread, Sk)
+    v = rng.standard_normal((B, Hkv, Sk, Dv))
+    if Dv > 1:
+        v[..., -1] = 1
+    do = rng.standard_normal((B, Hq, Sq, Dv))
+    if library == "torch":
+        import torch
+
+        return Inputs(*(torch.from_numpy(x).to(getattr(torch, dtype)) for x in (q, k, v, do)))
+    if library != "numpy":
+        raise ValueError(f"library must be 'numpy' or 'torch', got {library!r}")
+    if dtype == "bfloat16":
+        raise ValueError("NumPy has no bfloat16: ask for library='torch'")
+    return Inputs(*(x.astype(dtype) for x in (q, k, v, do)))

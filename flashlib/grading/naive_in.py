@@ -1,0 +1,129 @@
+"""The four-step pipeline computed in a given dtype: the yardstick of the error budget. NumPy only.
+
+float32 and float64 are computed in themselves. float16 and bfloat16 are computed as a GPU's matrix units do: products
+and sums in float32; P, dS and the results rounded to the dtype.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flashlib.algorithms.reference import product
+from flashlib.grading.rounding import round_to
+
+if TYPE_CHECKING:
+    from flashlib.grading.exactness import Problem
+
+
+def naive_in(dtype: str, problem: "Problem", see: np.ndarray, order: int) -> dict[str, np.ndarray]:
+    """o, lse and, where the problem has dO or dLSE, dq, dk, dv.
+
+    Parameters
+    ----------
+    see : bool (Sq, Sk)
+    order : int
+        0 is the natural order of keys and features; other numbers seed a permutation of both. Odd orders scale q
+        before the product and add one term after another; even ones scale the scores and leave the sums to BLAS. All
+        are right.
+    """
+    work: Any = np.float64 if dtype == "float64" else np.float32
+    rng = np.random.default_rng(order)
+    keys, features = np.arange(see.shape[1]), np.arange(problem.q.shape[-1])
+    if order:
+        keys, features = rng.permutation(keys), rng.permutation(features)
+    q = problem.q[..., features].astype(work)
+    k, v = _heads(problem, problem.k[..., keys, :][..., features], problem.v[..., keys, :], work)
+    see, scale = see[:, keys], work(problem.scale)
+    z = work(1) if problem.keep is None else problem.keep[..., keys].astype(work) / work(1 - problem.dropout_p)
+    with np.errstate(all="ignore"):
+        dot = one_after_another if order % 2 else np.matmul
+        s = dot(q * scale, k.swapaxes(-1, -2)) if order % 2 else scale * dot(q, k.swapaxes(-1, -2))
+        s = np.where(see, s, work(-np.inf))
+        m = s.max(-1, keepdims=True, initial=work(-np.inf))
+        m = np.where(np.isneginf(m), work(0), m)
+        e = np.where(see, np.exp(s - m), work(0))
+        l = e.sum(-1, keepdims=True)
+        p = np.where(see, e / np.where(l == 0, work(1), l), work(0))
+        lse = (m + np.log(l))[..., 0]
+        o = round_to(product(round_to(p * z, dtype), v, see, dot), dtype)
+        out = {"o": o, "lse": lse}
+        if problem.do is None and problem.dlse is None:
+            return out
+        do = np.zeros_like(o) if problem.do is None else problem.do.astype(work)
+        delta = (do * o).sum(-1, keepdims=True)
+        if problem.dlse is not None:
+            delta = delta - problem.dlse.astype(work)[..., None]
+        dp = z * dot(do, v.swapaxes(-1, -2))
+        ds = round_to(np.where(see, p * (dp - delta), work(0)), dtype)
+        back, unmix = np.argsort(keys), np.argsort(features)
+        dk = scale * _sum(problem.k, product(ds.swapaxes(-1, -2), q, see.T, dot))
+        dv = _sum(problem.v, product(round_to(p * z, dtype).swapaxes(-1, -2), do, see.T, dot))
+        out["dq"] = round_to(scale * product(ds, k, see, dot), dtype)[..., unmix]
+        out["dk"] = round_to(dk, dtype)[..., back, :][..., unmix]
+        out["dv"] = round_to(dv, dtype)[..., back, :]
+    return out
+
+
+def one_after_another(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a @ b with each sum added strictly from the first term to the last: (..., M, K) @ (..., K, N)."""
+    out = np.zeros((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), dtype=a.dtype)
+    for n in range(a.shape[-1]):
+        out += a[..., :, n, None] * b[..., None, n, :]
+    return out
+
+
+def largest_terms(problem: "Problem") -> dict[str, float]:
+    """For each result, the largest single term of the sums behind it: what one rounding on the way is measured by.
+
+    A score s is off by u·|s|, which is a relative error of its p. So a term p·v of o counts (1 + |s|)·p·|v|, and a term
+    dS·k of dq counts p·(|dP| + |delta|), whose difference is taken, plus |s|·|dS|.
+    """
+    q, k, v = (_size(x) for x in (problem.q, *_heads(problem, problem.k, problem.v)))
+    z = 1.0 if problem.keep is None else problem.keep / (1 - problem.dropout_p)
+    s, p = (_size(x) for x in (problem.forward.s, problem.forward.p))
+    p_error = p * z * (1 + s)
+    out = {"lse": 1 + _max(s) + _max(problem.forward.lse), "o": _max(p_error * _largest_by_key(v))}
+    if problem.do is None and problem.dlse is None:
+        return out
+    do = np.zeros((*q.shape[:-1], v.shape[-1])) if problem.do is None else _size(problem.do)
+    dp = z * (do @ v.swapaxes(-1, -2))
+    delta = (p * dp).sum(-1, keepdims=True)
+    if problem.dlse is not None:
+        delta = delta + _size(problem.dlse)[..., None]
+    ds = _size(problem.gradients.ds)
+    ds_error = abs(problem.scale) * (p * (dp + delta) + s * ds)
+    return out | {
+        "dq": _max(ds_error * _largest_by_key(k)),
+        "dk": _max(ds_error * q.max(-1, keepdims=True, initial=0.0)),
+        "dv": _max(p_error * do.max(-1, keepdims=True, initial=0.0)),
+    }
+
+
+def _largest_by_key(x: np.ndarray) -> np.ndarray:
+    """Largest |feature| of each key, laid along the columns of a score matrix: (..., 1, Sk)."""
+    return x.max(-1, initial=0.0)[..., None, :]
+
+
+def _heads(problem: "Problem", k: np.ndarray, v: np.ndarray, work: type = np.float64) -> tuple[np.ndarray, np.ndarray]:
+    if problem.q.ndim < 3 or k.shape[-3] == problem.q.shape[-3]:
+        return k.astype(work), v.astype(work)
+    group = problem.q.shape[-3] // k.shape[-3]
+    return np.repeat(k.astype(work), group, axis=-3), np.repeat(v.astype(work), group, axis=-3)
+
+
+def _sum(like: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Sum over the query heads of each KV head."""
+    if x.shape[:-2] == like.shape[:-2]:
+        return x
+    group = x.shape[-3] // like.shape[-3]
+    return x.reshape(*like.shape[:-2], group, *x.shape[-2:]).sum(-3)
+
+
+def _size(x: np.ndarray) -> np.ndarray:
+    """|x| in float64, with 0 for what is not finite."""
+    x = np.abs(x.astype(np.float64))
+    return np.where(np.isfinite(x), x, 0)
+
+
+def _max(x: np.ndarray) -> float:
+    return float(_size(x).max(initial=0.0))
