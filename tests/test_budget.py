@@ -25,7 +25,7 @@ def causal(q, k):
     return torch.from_numpy(visible(q.shape[2], k.shape[2], True))
 
 
-# One line each: what people really write. Computed in float64 from the rounded inputs, so that nothing but the mistake shows.
+# What people really write, a line each. Computed in float64 from the rounded inputs: nothing but the mistake shows.
 MISTAKES = {
     "scale forgotten": lambda q, k, v: softmax(scores(q, k, causal(q, k), 1.0)) @ v,
     "scale applied twice": lambda q, k, v: softmax(scores(q, k, causal(q, k), 1 / q.shape[-1])) @ v,

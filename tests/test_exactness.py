@@ -86,13 +86,14 @@ def lse_dtype(dtype: str) -> torch.dtype:
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("31 dropout")])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("implementation", ["online, blocks of 1", "online, blocks of 13", "four steps"])
-def test_numpy_case(implementation, name):
-    """The NumPy chapters' own functions, forward and lse, in float64 with equal head counts."""
-    case, _ = problem(name, "float64", True)
+def test_numpy_case(implementation, dtype, name):
+    """The NumPy chapters' own functions, forward and lse, with equal head counts."""
+    case, _ = problem(name, dtype, True)
     q, k, v = (x.numpy() for x in case.inputs[:3])
-    if name.startswith("08"):
-        pytest.skip("the NumPy lessons show that 0·NaN leaks; reference, naive and tiled stop it")
+    if name.startswith("08") and implementation == "four steps":
+        pytest.skip("the four steps as chapter 01 writes them let 0·NaN through, and it says so")
     group = q.shape[1] // max(k.shape[1], 1)
     k, v = (np.repeat(x, group, axis=1) for x in (k, v))
     options = {key: case.options[key] for key in ("causal", "scale") if key in case.options}
@@ -102,6 +103,7 @@ def test_numpy_case(implementation, name):
     else:
         o, lse = online.stream(q, k, v, block=int(implementation.split()[-1]), **options)
     Problem(q, k, v, **options).compare(o=o, lse=lse).raise_if_wrong()
+    assert o.dtype == lse.dtype == q.dtype
 
 
 sizes = st.integers(0, 40)

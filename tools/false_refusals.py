@@ -43,17 +43,18 @@ def one_draw(seed: int) -> list[str]:
 
     if dtype == "float64":
         k, v = (np.repeat(t.numpy(), group, axis=1) for t in (x.k, x.v))
-        o, lse = online.stream(x.q.numpy(), k, v, block=int(rng.integers(1, 50)), causal=causal)
-        judge("online", o=o, lse=lse)
+        o_np, lse_np = online.stream(x.q.numpy(), k, v, block=int(rng.integers(1, 50)), causal=causal)
+        judge("online", o=o_np, lse=lse_np)
     blocks = {"block_q": int(rng.integers(1, 50)), "block_k": int(rng.integers(1, 50))}
     for name in ("tiled", "naive", "sdpa"):
         q, k, v = (t.clone().requires_grad_() for t in x[:3])
+        lse: torch.Tensor | None = None
         if name == "tiled":
             o, lse = tiled.attention(q, k, v, causal=causal, **blocks)
         elif name == "naive":
             o, lse = api.attention(q, k, v, causal=causal, impl="naive", return_lse=True)
         else:
-            o, lse = api.attention(q, k, v, causal=causal, impl="sdpa"), None
+            o = api.attention(q, k, v, causal=causal, impl="sdpa")
         dq, dk, dv = torch.autograd.grad(o, (q, k, v), x.do)
         judge(name, o=o, dq=dq, dk=dk, dv=dv, **({} if lse is None else {"lse": lse}))
     return [str(judged), *refused]

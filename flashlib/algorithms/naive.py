@@ -1,4 +1,4 @@
-"""Attention in four steps, each a whole N×N matrix: scores, mask, softmax, weighted sum. NumPy and torch alike.
+"""Attention in four steps: scores, exponentials, division, weighted sum; N×N matrices between them. NumPy and torch.
 
 This is the pipeline that FlashAttention fuses (Dao et al. 2022, arXiv 2205.14135, algorithm 0). It is kept simple on
 purpose: every intermediate is there to be looked at, and to be paid for.

@@ -12,10 +12,12 @@ class Once(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, compute, *tensors):
+        """compute(*tensors), unchanged."""
         return compute(*tensors)
 
     @staticmethod
     def backward(ctx, *_):
+        """Refuse."""
         raise RuntimeError(
             "attention: this implementation has no second derivative; its backward cannot be differentiated again. "
             "For double backward use impl='naive'."

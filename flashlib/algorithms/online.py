@@ -7,8 +7,10 @@ Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018, arXiv
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from flashlib.algorithms.masks import spans, visible
+from flashlib.algorithms.reference import product
 
 
 class State(NamedTuple):
@@ -23,10 +25,10 @@ class State(NamedTuple):
     o: np.ndarray
 
 
-def identity(rows: int | tuple[int, ...], Dv: int) -> State:
+def identity(rows: int | tuple[int, ...], Dv: int, dtype: DTypeLike = np.float64) -> State:
     """The state of rows that have seen no key: (−∞, 0, 0). Merging it with any state changes nothing."""
     shape = (rows,) if isinstance(rows, int) else tuple(rows)
-    return State(np.full(shape, -np.inf), np.zeros(shape), np.zeros((*shape, Dv)))
+    return State(np.full(shape, -np.inf, dtype), np.zeros(shape, dtype), np.zeros((*shape, Dv), dtype))
 
 
 def of_tile(s: np.ndarray, v: np.ndarray) -> State:
@@ -40,7 +42,7 @@ def of_tile(s: np.ndarray, v: np.ndarray) -> State:
     """
     m = s.max(axis=-1, initial=-np.inf)
     p = np.exp(s - _safe(m)[..., None])
-    return State(m, p.sum(axis=-1), p @ v)
+    return State(m, p.sum(axis=-1), product(p, v, s > -np.inf))  # p @ v, but 0 · NaN of a masked key is 0
 
 
 def merge(a: State, b: State) -> State:
@@ -95,14 +97,15 @@ def stream(
     -------
     o : (..., Sq, Dv)
     lse : (..., Sq)
+        Both in the dtype of q, k and v.
     """
     Sq, Sk = q.shape[-2], k.shape[-2]
-    scale = 1 / np.sqrt(q.shape[-1]) if scale is None else scale
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
     see = visible(Sq, Sk, causal)
-    state = identity(q.shape[:-1], v.shape[-1])
+    state = identity(q.shape[:-1], v.shape[-1], q.dtype)
     for j0, j1 in spans(Sk, block):
         s = scale * (q @ k[..., j0:j1, :].swapaxes(-1, -2))
-        s = np.where(see[:, j0:j1], s, -np.inf)
+        s = np.where(see[:, j0:j1], s, s.dtype.type(-np.inf))
         state = merge(state, of_tile(s, v[..., j0:j1, :]))
     return finish(state)
 

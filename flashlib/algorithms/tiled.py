@@ -168,6 +168,7 @@ class TiledAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q, k, v, options):
+        """(o, lse) by tiles."""
         with torch.autocast(q.device.type, enabled=False):  # products stay in the dtype the tiles were cast to
             o, lse = forward(q, k, v, **options)
         ctx.save_for_backward(q, k, v, o, lse)
@@ -177,6 +178,7 @@ class TiledAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, do, dlse):
+        """dq, dk, dv by tiles, only those asked for."""
         q, k, v, o, lse = ctx.saved_tensors
         do = torch.zeros_like(o) if do is None else do  # only lse has a gradient
         compute = partial(backward, **ctx.options, needs=ctx.needs_input_grad[:3])

@@ -1,7 +1,7 @@
-"""The four-step pipeline computed in a given dtype: the yardstick of the error budget. NumPy only.
+"""Plain attention computed in a given dtype: the yardstick of the error budget. NumPy only.
 
 float32 and float64 are computed in themselves. float16 and bfloat16 are computed as a GPU's matrix units do: products
-and sums in float32; P, dS and the results rounded to the dtype.
+and sums in float32; P, dS and the results rounded to the dtype; delta from the rounded o.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flashlib.algorithms.reference import product
-from flashlib.grading.rounding import round_to
+from flashlib.grading.rounding import UNIT, round_to
 
 if TYPE_CHECKING:
     from flashlib.grading.exactness import Problem
@@ -22,9 +22,9 @@ def naive_in(dtype: str, problem: "Problem", see: np.ndarray, order: int) -> dic
     ----------
     see : bool (Sq, Sk)
     order : int
-        0 is the natural order of keys and features; other numbers seed a permutation of both. Odd orders scale q
-        before the product and add one term after another; even ones scale the scores and leave the sums to BLAS. All
-        are right.
+        0 is the natural order of keys and features; other numbers seed a permutation of both. 0 leaves its sums to
+        BLAS, the others add one term after another. Even orders take the four steps and scale the scores; odd ones
+        scale q, carry (m, l, o) from key to key and recompute P from the lse. All are right.
     """
     work: Any = np.float64 if dtype == "float64" else np.float32
     rng = np.random.default_rng(order)
@@ -36,16 +36,22 @@ def naive_in(dtype: str, problem: "Problem", see: np.ndarray, order: int) -> dic
     see, scale = see[:, keys], work(problem.scale)
     z = work(1) if problem.keep is None else problem.keep[..., keys].astype(work) / work(1 - problem.dropout_p)
     with np.errstate(all="ignore"):
-        dot = one_after_another if order % 2 else np.matmul
+        dot = one_after_another if order else np.matmul
         s = dot(q * scale, k.swapaxes(-1, -2)) if order % 2 else scale * dot(q, k.swapaxes(-1, -2))
         s = np.where(see, s, work(-np.inf))
         m = s.max(-1, keepdims=True, initial=work(-np.inf))
         m = np.where(np.isneginf(m), work(0), m)
-        e = np.where(see, np.exp(s - m), work(0))
-        l = e.sum(-1, keepdims=True)
-        p = np.where(see, e / np.where(l == 0, work(1), l), work(0))
-        lse = (m + np.log(l))[..., 0]
-        o = round_to(product(round_to(p * z, dtype), v, see, dot), dtype)
+        if order % 2:
+            o, l, m = _key_by_key(s, z, v, dtype)
+            lse = (m + np.log(l))[..., 0]
+            p = np.where(see & (l > 0), np.exp(s - lse[..., None]), work(0))
+        else:
+            e = np.where(see, np.exp(s - m), work(0))
+            l = e.sum(-1, keepdims=True)
+            p = np.where(see, e / np.where(l == 0, work(1), l), work(0))
+            lse = (m + np.log(l))[..., 0]
+            o = product(round_to(p * z, dtype), v, see, dot)
+        o = round_to(o, dtype)
         out = {"o": o, "lse": lse}
         if problem.do is None and problem.dlse is None:
             return out
@@ -64,6 +70,22 @@ def naive_in(dtype: str, problem: "Problem", see: np.ndarray, order: int) -> dic
     return out
 
 
+def _key_by_key(s: np.ndarray, z: np.ndarray, v: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """o before its last rounding, l and m, by online softmax with tiles of one key."""
+    m = np.full((*s.shape[:-1], 1), -np.inf, dtype=s.dtype)
+    l, acc = np.zeros_like(m), np.zeros((*s.shape[:-1], v.shape[-1]), dtype=s.dtype)
+    z = np.broadcast_to(z, s.shape)
+    for j in range(s.shape[-1]):
+        new = np.maximum(m, s[..., j, None])
+        safe = np.where(np.isneginf(new), s.dtype.type(0), new)
+        p, shrink = np.exp(s[..., j, None] - safe), np.exp(m - safe)
+        l = shrink * l + p
+        # a key that is not seen has p = 0, and must not bring 0 · NaN
+        acc = shrink * acc + np.where(p > 0, round_to(p * z[..., j, None], dtype) * v[..., None, j, :], s.dtype.type(0))
+        m = new
+    return acc / np.where(l == 0, s.dtype.type(1), l), l, np.where(np.isneginf(m), s.dtype.type(0), m)
+
+
 def one_after_another(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """a @ b with each sum added strictly from the first term to the last: (..., M, K) @ (..., K, N)."""
     out = np.zeros((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), dtype=a.dtype)
@@ -72,34 +94,43 @@ def one_after_another(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return out
 
 
-def largest_terms(problem: "Problem") -> dict[str, float]:
-    """For each result, the largest single term of the sums behind it: what one rounding on the way is measured by.
+def floors(problem: "Problem") -> dict[str, float]:
+    """For each result, what one rounding at each step can do to its largest term: naive may be exact by luck.
 
-    A score s is off by u·|s|, which is a relative error of its p. So a term p·v of o counts (1 + |s|)·p·|v|, and a term
-    dS·k of dq counts p·(|dP| + |delta|), whose difference is taken, plus |s|·|dS|.
+    u is the unit roundoff of the dtype, w that of the arithmetic (float32 for 16-bit dtypes). A score s is off by
+    w·|s|, which is a relative error of its p. dS = P ∘ (dP − delta) takes the difference of numbers that are off by w
+    times their size. An error of delta or of lse is shared by a whole row, so it meets the row's sum and not one term.
     """
+    u, w = UNIT[problem.dtype], UNIT["float64" if problem.dtype == "float64" else "float32"]
     q, k, v = (_size(x) for x in (problem.q, *_heads(problem, problem.k, problem.v)))
     z = 1.0 if problem.keep is None else problem.keep / (1 - problem.dropout_p)
-    s, p = (_size(x) for x in (problem.forward.s, problem.forward.p))
-    p_error = p * z * (1 + s)
-    out = {"lse": 1 + _max(s) + _max(problem.forward.lse), "o": _max(p_error * _largest_by_key(v))}
+    s, p, o = (_size(x) for x in (problem.forward.s, problem.forward.p, problem.forward.o))
+    lse = 1 + _max(s) + _max(problem.forward.lse)
+    p_error = w * p * z * (1 + s)
+    out = {"lse": w * lse, "o": u * _max(o) + _max(p_error * _by_key(v))}
     if problem.do is None and problem.dlse is None:
         return out
-    do = np.zeros((*q.shape[:-1], v.shape[-1])) if problem.do is None else _size(problem.do)
+    do = np.zeros_like(o) if problem.do is None else _size(problem.do)
     dp = z * (do @ v.swapaxes(-1, -2))
     delta = (p * dp).sum(-1, keepdims=True)
     if problem.dlse is not None:
         delta = delta + _size(problem.dlse)[..., None]
-    ds = _size(problem.gradients.ds)
-    ds_error = abs(problem.scale) * (p * (dp + delta) + s * ds)
-    return out | {
-        "dq": _max(ds_error * _largest_by_key(k)),
-        "dk": _max(ds_error * q.max(-1, keepdims=True, initial=0.0)),
+    exact = {name: _size(problem.exact(name)) for name in ("dq", "dk", "dv")}
+    ds_error = w * (p * (dp + delta) + s * _size(problem.gradients.ds))
+    scale, mean_k = abs(problem.scale), np.abs(p @ _heads(problem, *_signed(problem))[0])
+    terms = {
+        "dq": scale * (_max(ds_error * _by_key(k)) + _max(w * delta * mean_k)),
+        "dk": scale * _max(ds_error * q.max(-1, keepdims=True, initial=0.0)),
         "dv": _max(p_error * do.max(-1, keepdims=True, initial=0.0)),
     }
+    return out | {name: (u + w * lse) * _max(exact[name]) + terms[name] for name in terms}
 
 
-def _largest_by_key(x: np.ndarray) -> np.ndarray:
+def _signed(problem: "Problem") -> tuple[np.ndarray, np.ndarray]:
+    return tuple(np.where(np.isfinite(x), x, 0).astype(np.float64) for x in (problem.k, problem.v))  # type: ignore
+
+
+def _by_key(x: np.ndarray) -> np.ndarray:
     """Largest |feature| of each key, laid along the columns of a score matrix: (..., 1, Sk)."""
     return x.max(-1, initial=0.0)[..., None, :]
 
