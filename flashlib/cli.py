@@ -1,0 +1,120 @@
+"""The command line: ``python -m flashlib doctor`` and ``python -m flashlib bench``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Tools around the course on FlashAttention.")
+# Tables go to a log or a file as often as to a screen; there rich would cut them at 80 columns.
+console = Console(width=None if Console().is_terminal else 120)
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+@app.callback()
+def _tools() -> None:
+    """Tools around the course on FlashAttention."""
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Show versions, the chip, what each chapter does on this machine, and what to install if something is missing."""
+    from flashlib.doctor import examine
+
+    facts = examine()
+    if as_json:
+        print(json.dumps(facts, indent=2, ensure_ascii=False))
+    else:
+        _show_doctor(facts)
+    raise typer.Exit(code=int(not facts["ok"]))
+
+
+def _show_doctor(facts: dict[str, Any]) -> None:
+    chip = facts["chip"]
+    capability = f", capability {chip['capability'][0]}.{chip['capability'][1]}" if chip["kind"] == "cuda" else ""
+    what = (
+        f"{chip['name']}{capability}"
+        if chip["kind"] == "cuda"
+        else f"{chip['name']}, {chip['cores']} cores; no CUDA GPU"
+    )
+    lines = [
+        f"flashlib {facts['flashlib']}, Python {facts['python']}, {facts['platform']}",
+        f"chip: {what}",
+        *([f"note: {chip['note']}"] if chip["note"] else []),
+        f"Triton kernels: {facts['triton_kernels']}",
+    ]
+    console.print("\n".join(lines), highlight=False, markup=False)
+    packages = Table("package", "version", "wanted", "state", title="Packages")
+    for name, p in facts["packages"].items():
+        state = p["problem"] or ("ok" if p.get("fits_torch", "yes") == "yes" else f"ok ({p['fits_torch']})")
+        packages.add_row(name, p["version"] or "-", p["wanted"], state)
+    console.print(packages)
+    if facts["chapters"]:
+        chapters = Table("chapter", "on this machine", title="Chapters")
+        for c in facts["chapters"]:
+            chapters.add_row(f"{c['number']:02d} · {c['title']}", c["here"])
+        console.print(chapters)
+    if facts["ok"]:
+        console.print("Nothing is missing.")
+    else:
+        console.print("To put it right:")
+        for line in facts["install"]:
+            console.print(f"    {line}", highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command()
+def bench(
+    cpu: Annotated[bool, typer.Option("--cpu", help="Measure on the CPU even where there is a GPU.")] = False,
+    as_json: Json = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the JSON to this file too.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Short sequences and few repeats: to see that it works.")
+    ] = False,
+) -> None:
+    """Time and memory of naive, tiled and SDPA attention, side by side, against the sequence length."""
+    from flashlib import bench as measuring
+
+    result = measuring.run(device="cpu" if cpu else None, quick=quick)
+    text = json.dumps(result, indent=2, ensure_ascii=False)
+    if out:
+        out.write_text(text + "\n", encoding="utf-8")
+    if as_json:
+        print(text)
+    else:
+        _show_bench(result)
+
+
+def _show_bench(result: dict[str, Any]) -> None:
+    m = result["machine"]
+    console.print(
+        f"{m['device']}: {m['name']}, {m['threads']} threads; torch {m['torch']}; {result['shape']}", highlight=False
+    )
+    for title, key, scale, unit in (
+        ("Time", "median_s", 1e3, "ms"),
+        ("Peak extra memory", "peak_bytes", 2**-20, "MiB"),
+    ):
+        table = Table("pass", "mask", "N", *result["methods"], title=f"{title} ({unit})")
+        for case in result["cases"]:
+            cells = [case["methods"].get(name, {}).get(key) for name in result["methods"]]
+            row = (case["pass"], "causal" if case["causal"] else "full", str(case["n"]))
+            table.add_row(*row, *("not run" if c is None else f"{c * scale:.2f}" for c in cells))
+        console.print(table)
+    ratios = Table(
+        "pass", "mask", "N", "naive / tiled, time", "tiled / sdpa, time", "naive / tiled, memory", title="Ratios"
+    )
+    for r in result["ratios"]:
+        numbers = (r["naive_over_tiled"], r["tiled_over_sdpa"], r["memory_naive_over_tiled"])
+        row = (r["pass"], "causal" if r["causal"] else "full", str(r["n"]))
+        ratios.add_row(*row, *("-" if c is None else f"{c:.2f}" for c in numbers))
+    console.print(ratios)
+    grown = Table("pass", "mask", *result["methods"], title="Peak extra memory grows as N to the power")
+    for e in result["exponents"]:
+        cells = [e["memory"].get(name) for name in result["methods"]]
+        mask = "causal" if e["causal"] else "full"
+        grown.add_row(e["pass"], mask, *("-" if c is None else f"{c:.2f}" for c in cells))
+    console.print(grown)

@@ -1,0 +1,1 @@
+"""Stands in for Colab's own package in tests/test_colab.py."""

@@ -1,0 +1,1 @@
+"""Programs for those who write the course. None of them is needed to read it."""

@@ -1,0 +1,134 @@
+"""Builds the course as web pages, with results, in build/html: `make html`.
+
+Every notebook is executed with FLASHLIB_STATIC=1, so that a figure with sliders becomes a picture. Exit status 1 if a
+notebook fails or if a figure has no alt text.
+"""
+
+from __future__ import annotations
+
+import html
+import logging
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import nbformat
+from nbconvert import HTMLExporter
+
+from tools.course import ROOT, Chapter, Course, load, repository
+from tools.run_notebooks import execute
+
+OUT = ROOT / "build" / "html"
+# Folded answers, tables and figures need no script; the colours keep the contrast that readers need.
+STYLE = """
+<style>
+  nav.course { max-width: 60rem; margin: 1rem auto; padding: 0 1rem; font-family: sans-serif; display: flex; gap: 2rem;
+    justify-content: space-between; flex-wrap: wrap; }
+  body.course { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; font-family: sans-serif; line-height: 1.5; }
+  body.course td, body.course th { text-align: left; padding: .4rem .8rem; vertical-align: top; }
+  figure img { max-width: 100%; height: auto; }
+</style>
+"""
+
+
+class _Alt(logging.Handler):
+    """Collects nbconvert's complaints about images without alt text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the record if it is about alt text."""
+        if "lternative text" in record.getMessage():
+            self.found.append(record.getMessage())
+
+
+def _links(source: str) -> str:
+    """Links between the repository's files, as links between pages."""
+    source = re.sub(r"\]\((\d\d_[a-z0-9_]+)\.ipynb(#[^)]*)?\)", r"](\1.html\2)", source)
+    source = re.sub(r"\]\(\.\./README\.md(#[^)]*)?\)", r"](index.html)", source)
+    return re.sub(r"\]\(\.\./docs/([A-Z]+)\.md(#[^)]*)?\)", r"](\1.html\2)", source)
+
+
+def _nav(course: Course, chapter: Chapter | None) -> str:
+    """The line of links above and below a page."""
+    links = ['<a href="index.html">All chapters</a>']
+    if chapter:
+        place = course.chapters.index(chapter)
+        for step, word, relation in ((-1, "Previous", "prev"), (1, "Next", "next")):
+            if 0 <= place + step < len(course.chapters):
+                other = course.chapters[place + step]
+                links.append(f'<a rel="{relation}" href="{other.file}.html">{word}: {html.escape(other.name)}</a>')
+    links.append('<a href="GLOSSARY.html">Glossary</a>')
+    return f'<nav class="course" aria-label="Chapters">{" ".join(links)}</nav>'
+
+
+def page(nb: nbformat.NotebookNode, title: str, nav: str) -> tuple[str, list[str]]:
+    """A notebook's page, and what nbconvert says about missing alt text."""
+    for cell in nb.cells:
+        if cell.cell_type == "markdown":
+            cell.source = _links(cell.source)
+    heard = _Alt()
+    exporter = HTMLExporter(embed_images=False)
+    exporter.log.addHandler(heard)
+    try:
+        body, _ = exporter.from_notebook_node(nb, resources={"metadata": {"name": title}})
+    finally:
+        exporter.log.removeHandler(heard)
+    body = body.replace("</head>", STYLE + "</head>", 1)
+    body = re.sub(r"(<body[^>]*>)", lambda m: m.group(1) + nav, body, count=1)
+    return body.replace("</body>", nav + "</body>", 1), heard.found
+
+
+def index(course: Course) -> str:
+    """The first page: every chapter with its promise and its time."""
+    rows = "".join(
+        f'<tr><td><a href="{c.file}.html">{html.escape(c.name)}</a></td><td>{html.escape(c.promise)}</td>'
+        f"<td>{c.minutes_read}</td></tr>"
+        for c in course.chapters
+    )
+    url = repository()
+    source = f'<p>The notebooks themselves: <a href="{html.escape(url)}">{html.escape(url)}</a></p>' if url else ""
+    head = f'<meta charset="utf-8"><title>{html.escape(course.title)}</title>{STYLE}'
+    view = '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    columns = "<thead><tr><th>chapter</th><th>what it does</th><th>minutes</th></tr></thead>"
+    return (
+        f'<!doctype html><html lang="en"><head>{head}{view}</head><body class="course"><main>'
+        f"<h1>{html.escape(course.title)}</h1><table>{columns}<tbody>{rows}</tbody></table>"
+        f'<p><a href="GLOSSARY.html">Glossary</a></p>{source}</main></body></html>\n'
+    )
+
+
+def main() -> int:
+    """Execute and convert every chapter."""
+    course = load()
+    shutil.rmtree(OUT, ignore_errors=True)
+    OUT.mkdir(parents=True)
+    bad = 0
+    for chapter in course.chapters:
+        run = execute(chapter.path, 2 * chapter.cpu_limit_s, static=True)
+        if not run.ok:
+            print(f"{chapter.file}: {run.error}")
+            bad += 1
+            continue
+        body, missing = page(run.notebook, chapter.name, _nav(course, chapter))
+        (OUT / f"{chapter.file}.html").write_text(body, encoding="utf-8")
+        print(f"{chapter.file:<24} {run.seconds:6.1f} s   {'ok' if not missing else 'NO ALT TEXT'}", flush=True)
+        for line in missing:
+            print("   ", line)
+        bad += bool(missing)
+    for doc in sorted((ROOT / "docs").glob("*.md")):
+        text = re.sub(r"\]\(\.\./notebooks/", "](", doc.read_text(encoding="utf-8"))
+        text = re.sub(r"\]\(([A-Z]+)\.md(#[^)]*)?\)", r"](\1.html\2)", text)
+        nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])
+        body, _ = page(nb, doc.stem.capitalize(), _nav(course, None))
+        (OUT / f"{doc.stem}.html").write_text(body, encoding="utf-8")
+    (OUT / "index.html").write_text(index(course), encoding="utf-8")
+    print(f"{Path('build') / 'html' / 'index.html'}" + (f": {bad} chapters need mending" if bad else ""))
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
