@@ -50,6 +50,23 @@ WRONG = {
     "seed 2**64": (lambda: dict(q=x(), k=x(), v=x(), dropout_p=0.1, seed=2**64), ValueError, ["seed", str(2**64)]),
     "seed 1.5": (lambda: dict(q=x(), k=x(), v=x(), dropout_p=0.1, seed=1.5), ValueError, ["seed", "1.5"]),
     "impl": (lambda: dict(q=x(), k=x(), v=x(), impl="fast"), ValueError, ["reference, naive, tiled", "'fast'"]),
+    "meta": (lambda: {n: x().to("meta") for n in "qkv"}, ValueError, ["meta device"]),
+    "sparse": (lambda: dict(q=x().to_sparse(), k=x(), v=x()), ValueError, ["q must be a dense", "sparse_coo"]),
+    "causal mask": (lambda: dict(q=x(), k=x(), v=x(), causal=torch.ones(5, 5)), TypeError, ["causal", "(5, 5)"]),
+    "causal text": (lambda: dict(q=x(), k=x(), v=x(), causal="no"), TypeError, ["causal", "builtins.str"]),
+    "return_lse 1": (lambda: dict(q=x(), k=x(), v=x(), return_lse=1), TypeError, ["return_lse", "builtins.int"]),
+    "impl array": (lambda: dict(q=x(), k=x(), v=x(), impl=np.ones(2)), ValueError, ["impl", "shape (2,)"]),
+    "scale array": (lambda: dict(q=x(), k=x(), v=x(), scale=np.ones(2)), ValueError, ["scale", "shape (2,)"]),
+    "scale tensor": (lambda: dict(q=x(), k=x(), v=x(), scale=torch.ones(3, 3)), ValueError, ["scale", "shape (3, 3)"]),
+    "scale huge": (lambda: dict(q=x(), k=x(), v=x(), scale=10**400), ValueError, ["scale", "finite"]),
+    "scale complex": (lambda: dict(q=x(), k=x(), v=x(), scale=np.complex128(0.5)), ValueError, ["scale", "complex128"]),
+    "dropout array": (lambda: dict(q=x(), k=x(), v=x(), dropout_p=np.ones(2)), ValueError, ["[0, 1)", "shape (2,)"]),
+    "seed tensor": (
+        lambda: dict(q=x(), k=x(), v=x(), dropout_p=0.1, seed=torch.tensor(1.5)),
+        ValueError,
+        ["seed", "Tensor"],
+    ),
+    "seed True": (lambda: dict(q=x(), k=x(), v=x(), dropout_p=0.1, seed=True), ValueError, ["seed", "True"]),
     "sdpa lse": (lambda: dict(q=x(), k=x(), v=x(), impl="sdpa", return_lse=True), ValueError, ["sdpa", "lse"]),
     "sdpa seed": (
         lambda: dict(q=x(), k=x(), v=x(), impl="sdpa", dropout_p=0.1, seed=1),
@@ -237,6 +254,26 @@ def test_02_causal_is_aligned_to_the_bottom_right(impl):
     q, k, v = torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 5, 4), torch.eye(5)[None, None]
     seen = flashlib.attention(q, k, v, causal=True, impl=impl)[0, 0] > 0
     assert seen.int().tolist() == [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]
+
+
+@pytest.mark.parametrize("impl", (*OURS, "sdpa"))
+def test_an_output_changed_in_place_gives_the_right_gradient_or_torchs_own_error(impl):
+    """tiled and sdpa need o in their backward, and say that it has been changed."""
+    q = x().requires_grad_()
+    right = torch.autograd.grad(flashlib.attention(q, q, q, impl=impl).sum(), q)[0]
+    o = flashlib.attention(q, q, q, impl=impl)
+    o += 1
+    if impl in ("tiled", "sdpa"):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            o.sum().backward()
+    else:
+        assert torch.equal(torch.autograd.grad(o.sum(), q)[0], right)
+
+
+@pytest.mark.parametrize("scale", [np.float32(0.5), np.array(0.5), torch.tensor(0.5), 1])
+def test_a_scale_may_be_any_one_number(scale):
+    a, b = (flashlib.attention(x(), x(), x(), scale=s) for s in (scale, float(scale)))
+    assert torch.equal(a, b)
 
 
 @pytest.mark.gpu

@@ -393,7 +393,7 @@ def test_import_flashlib_is_cheap() -> None:
 
 # Modules that are about torch, and may import it when they are imported; every other one loads it inside functions.
 ABOUT_TORCH = {"flashlib.bench", "flashlib.instruments.dispatch"}
-ABOUT_TORCH |= {f"flashlib.algorithms.{name}" for name in ("api", "nonfinite", "once", "tiled")}
+ABOUT_TORCH |= {f"flashlib.algorithms.{name}" for name in ("api", "arguments", "nonfinite", "once", "tile", "tiled")}
 
 
 def test_only_torch_modules_import_torch() -> None:

@@ -27,6 +27,8 @@ STYLE = """
     justify-content: space-between; flex-wrap: wrap; }
   body.course { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; font-family: sans-serif; line-height: 1.5; }
   body.course td, body.course th { text-align: left; padding: .4rem .8rem; vertical-align: top; }
+  nav.course a { text-decoration: underline; }
+  .jp-InputPrompt, .jp-OutputPrompt { color: #555 !important; }
   figure img { max-width: 100%; height: auto; }
 </style>
 """

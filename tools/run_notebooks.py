@@ -168,7 +168,7 @@ def main(argv: list[str] | None = None) -> int:
                 f"{path.stem:<24} {run.seconds:6.1f} s   {'ok' if run.ok else 'FAILED'}", highlight=False
             )
             if not run.ok:
-                progress.console.print(run.error + "\n", markup=False, highlight=False)
+                progress.console.print(run.error + "\n", markup=False, highlight=False, soft_wrap=True)
     table = Table("notebook", "seconds", "limit", "slowest cell", "wrote to stderr", "result", title="make notebooks")
     for run, allowed in runs:
         slow = f"{run.slowest[0]} ({run.slowest[1]:.1f} s)"

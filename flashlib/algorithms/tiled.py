@@ -10,10 +10,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from flashlib.algorithms import philox
 from flashlib.algorithms.masks import spans, tile_kind
 from flashlib.algorithms.nonfinite import all_finite, clean, last_bad, quarantine
 from flashlib.algorithms.once import Once
+from flashlib.algorithms.tile import Scratch, dropout_weights, group_heads, hidden_keys, keys, rows, work_dtype
 
 BLOCK = 256  # measured on a CPU: large enough to hide Python's cost, small enough for the caches
 
@@ -50,13 +50,13 @@ def forward(
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     v, spoiled = quarantine(v, q.shape[1], q.shape[2], causal)
-    q = _group_heads(q, k)  # (B, Hkv, G, Sq, D)
-    B, Hkv, G, Sq, _ = q.shape
-    Sk, Dv, work = k.shape[2], v.shape[-1], _work_dtype(q)
-    o = q.new_empty(B, Hkv, G, Sq, Dv)
-    lse = q.new_empty(B, Hkv, G, Sq, dtype=work)
+    Sk, Dv, work = k.shape[2], v.shape[-1], work_dtype(q)
+    o, lse = q.new_empty(*q.shape[:3], Dv), q.new_empty(q.shape[:3], dtype=work)
+    q, o_grouped, lse_grouped = (group_heads(x, k) for x in (q, o, lse))  # (B, Hkv, G, Sq, …)
+    B, Hkv, G, Sq = q.shape[:4]
+    scores = Scratch(q, work)
     for i0, i1 in spans(Sq, block_q):
-        qi = _rows(q, i0, i1).to(work) * scale  # HBM → SRAM: Br·D elements, here (B, Hkv, G·Br, D)
+        qi = rows(q, i0, i1, work) * scale  # HBM → SRAM: Br·D elements, here (B·Hkv, G·Br, D)
         m = qi.new_full((*qi.shape[:-1], 1), -torch.inf)
         l = torch.zeros_like(m)
         acc = qi.new_zeros(*qi.shape[:-1], Dv)
@@ -64,22 +64,22 @@ def forward(
             kind = tile_kind(i0, i1, j0, j1, Sq, Sk, causal)
             if kind == "skip":
                 continue
-            kj, vj = k[:, :, j0:j1].to(work), v[:, :, j0:j1].to(work)  # HBM → SRAM: Bc·(D + Dv)
-            s = qi @ kj.mT  # (B, Hkv, G·Br, Bc), never leaves the tile
+            kj, vj = keys(k, j0, j1, work), keys(v, j0, j1, work)  # HBM → SRAM: Bc·(D + Dv)
+            s = scores.product(qi, kj.mT)  # (B·Hkv, G·Br, Bc), never leaves the tile
             if kind == "partial":
-                s.unflatten(2, (G, -1)).masked_fill_(_hidden(i0, i1, j0, j1, Sq, Sk, s), -torch.inf)
+                s.unflatten(1, (G, -1)).masked_fill_(hidden_keys(i0, i1, j0, j1, Sq, Sk, s), -torch.inf)
             m_new = torch.maximum(m, s.amax(-1, keepdim=True))
             m_safe = m_new.masked_fill(m_new == -torch.inf, 0)  # rows that have seen no key: exp(−∞ − 0) = 0
             p = s.sub_(m_safe).exp_()
             shrink = m.sub_(m_safe).exp_()  # what was summed so far was measured against the old maximum
             l = l.mul_(shrink).add_(p.sum(-1, keepdim=True))
             if dropout_p > 0:  # after the row sum: dropout does not change l
-                p.mul_(_keep(p, G, i0, i1, j0, j1, dropout_p, seed))
-            acc = acc.mul_(shrink).add_(p @ vj)
+                p.mul_(dropout_weights(p, B, G, i0, i1, j0, j1, dropout_p, seed))
+            torch.baddbmm(acc.mul_(shrink), p, vj, out=acc)  # acc · shrink + P V
             m = m_new
-        o[:, :, :, i0:i1] = (acc / l.masked_fill(l == 0, 1)).unflatten(2, (G, -1))  # one division; SRAM → HBM
-        lse[:, :, :, i0:i1] = (m + l.log()).squeeze(-1).unflatten(2, (G, -1))
-    o, lse = o.flatten(1, 2), lse.flatten(1, 2)
+        tile = (B, Hkv, G, i1 - i0)
+        o_grouped[:, :, :, i0:i1] = (acc / l.masked_fill(l == 0, 1)).view(*tile, Dv)  # one division; SRAM → HBM
+        lse_grouped[:, :, :, i0:i1] = (m + l.log()).view(tile)
     return o if spoiled is None else o.masked_fill_(spoiled, torch.nan), lse
 
 
@@ -111,7 +111,7 @@ def backward(
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     need_q, need_k, need_v = needs
-    work = _work_dtype(q)
+    work = work_dtype(q)
     # delta = rowsum(dO ∘ O) is what softmax's backward subtracts; a gradient of lse enters with the other sign
     delta = (do.to(work) * o.to(work)).sum(-1)
     if dlse is not None:
@@ -120,47 +120,49 @@ def backward(
     finite, raw_do = all_finite(q, k, v, do), do
     if not finite:  # P needs q and k as they are; the products that follow must not meet 0 · NaN
         v, do = clean(v), clean(do)
-    q, do = _group_heads(q, k), _group_heads(do, k)
-    delta, lse = (_group_heads(x.unsqueeze(-1), k) for x in (delta, lse))  # (B, Hkv, G, Sq, 1)
+    q, do = group_heads(q, k), group_heads(do, k)
+    delta, lse = (group_heads(x.unsqueeze(-1), k) for x in (delta, lse))  # (B, Hkv, G, Sq, 1)
     B, Hkv, G, Sq, D = q.shape
-    Sk, Dv = k.shape[2], v.shape[-1]
-    dq = q.new_zeros(B, Hkv, G, Sq, D, dtype=work) if need_q else None
-    dk = k.new_zeros(B, Hkv, Sk, D) if need_k else None
-    dv = v.new_zeros(B, Hkv, Sk, Dv) if need_v else None
+    Sk = k.shape[2]
+    dq = q.new_zeros(B * Hkv, G, Sq, D, dtype=work) if need_q else None
+    dk = torch.zeros_like(k, memory_format=torch.contiguous_format) if need_k else None
+    dv = torch.zeros_like(v, memory_format=torch.contiguous_format) if need_v else None
+    scores, products = Scratch(q, work), Scratch(q, work)
     for j0, j1 in spans(Sk, block_k):
-        kj, vj = k[:, :, j0:j1].to(work), v[:, :, j0:j1].to(work)
+        kj, vj = keys(k, j0, j1, work), keys(v, j0, j1, work)
         dkj, dvj = torch.zeros_like(kj), torch.zeros_like(vj)  # stay in SRAM while the queries stream by
         for i0, i1 in spans(Sq, block_q):
             kind = tile_kind(i0, i1, j0, j1, Sq, Sk, causal)
             if kind == "skip":
                 continue
-            qi, doi = _rows(q, i0, i1).to(work) * scale, _rows(do, i0, i1).to(work)
-            p = (qi @ kj.mT).sub_(_rows(lse, i0, i1)).exp_()  # P = exp(S − lse): no running maximum needed now
-            hidden = _hidden(i0, i1, j0, j1, Sq, Sk, p) if kind == "partial" else None
+            qi, doi = rows(q, i0, i1, work) * scale, rows(do, i0, i1, work)
+            # P = exp(S − lse): the row is finished, so no running maximum is needed now
+            p = scores.product(qi, kj.mT).sub_(rows(lse, i0, i1, work)).exp_()
+            hidden = hidden_keys(i0, i1, j0, j1, Sq, Sk, p) if kind == "partial" else None
             if hidden is not None:
-                p.unflatten(2, (G, -1)).masked_fill_(hidden, 0)
-            z = _keep(p, G, i0, i1, j0, j1, dropout_p, seed) if dropout_p > 0 else None
+                p.unflatten(1, (G, -1)).masked_fill_(hidden, 0)
+            z = dropout_weights(p, B, G, i0, i1, j0, j1, dropout_p, seed) if dropout_p > 0 else None
             if need_v:
-                dvj += (p if z is None else p * z).mT @ doi
+                torch.baddbmm(dvj, (p if z is None else p * z).mT, doi, out=dvj)
             if not (need_q or need_k):
                 continue
-            dp = doi @ vj.mT
+            dp = products.product(doi, vj.mT)
             if z is not None:
                 dp.mul_(z)
-            ds = dp.sub_(_rows(delta, i0, i1)).mul_(p)
+            ds = dp.sub_(rows(delta, i0, i1, work)).mul_(p)
             if hidden is not None:  # a NaN in dO or lse of a row must not reach keys that the row does not see
-                ds.unflatten(2, (G, -1)).masked_fill_(hidden, 0)
-            if dk is not None:
-                dkj += ds.mT @ (qi if finite else clean(qi))  # qi carries the scale already
+                ds.unflatten(1, (G, -1)).masked_fill_(hidden, 0)
+            if need_k:
+                torch.baddbmm(dkj, ds.mT, qi if finite else clean(qi), out=dkj)  # qi carries the scale already
             if dq is not None:
-                dq[:, :, :, i0:i1] += (ds @ (kj if finite else clean(kj))).unflatten(2, (G, -1))
+                dq[:, :, i0:i1] += (ds @ (kj if finite else clean(kj))).unflatten(1, (G, -1))
         if dk is not None:
-            dk[:, :, j0:j1] = dkj
+            dk[:, :, j0:j1] = dkj.unflatten(0, (B, Hkv))
         if dv is not None:
-            dv[:, :, j0:j1] = dvj
+            dv[:, :, j0:j1] = dvj.unflatten(0, (B, Hkv))
     if dv is not None and not finite:
         dv = _mark_bad_do(dv, raw_do, Sq, Sk, causal)
-    return None if dq is None else dq.mul_(scale).flatten(1, 2).to(q.dtype), dk, dv
+    return None if dq is None else dq.mul_(scale).view(B, Hkv * G, Sq, D).to(q.dtype), dk, dv
 
 
 class TiledAttention(torch.autograd.Function):
@@ -189,37 +191,6 @@ class TiledAttention(torch.autograd.Function):
 def attention(q: Tensor, k: Tensor, v: Tensor, **options) -> tuple[Tensor, Tensor]:
     """Differentiable tiled attention: (o, lse). Options as in `forward`; gradients flow from o and from lse."""
     return TiledAttention.apply(q, k, v, options)
-
-
-def _work_dtype(x: Tensor) -> torch.dtype:
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
-
-
-def _group_heads(x: Tensor, k: Tensor) -> Tensor:
-    """(B, Hq, S, D) → (B, Hkv, G, S, D): query head h = hkv·G + g reads KV head h // G."""
-    return x.unflatten(1, (k.shape[1], x.shape[1] // k.shape[1] if k.shape[1] else 1))
-
-
-def _rows(x: Tensor, i0: int, i1: int) -> Tensor:
-    """Rows i0:i1 of every query head, those of one KV head below one another: (B, Hkv, G·Br, D)."""
-    return x[:, :, :, i0:i1].flatten(2, 3)
-
-
-def _hidden(i0: int, i1: int, j0: int, j1: int, Sq: int, Sk: int, like: Tensor) -> Tensor:
-    """True where a causal mask hides key j from row i in this tile: (Br, Bc)."""
-    rows = torch.arange(i0, i1, device=like.device)[:, None]
-    return torch.arange(j0, j1, device=like.device) > rows + (Sk - Sq)
-
-
-def _keep(p: Tensor, G: int, i0: int, i1: int, j0: int, j1: int, dropout_p: float, seed: int) -> Tensor:
-    """Z = keep / (1 − p) of one tile, drawn anew from its coordinates: (B, Hkv, G·Br, Bc)."""
-    B, Hkv = p.shape[:2]
-    b = torch.arange(B, device=p.device)[:, None, None, None]
-    h = torch.arange(Hkv * G, device=p.device)[:, None, None]
-    i = torch.arange(i0, i1, device=p.device)[:, None]
-    j = torch.arange(j0, j1, device=p.device)
-    kept = philox.keep(seed, dropout_p, b, h, i, j)  # (B, Hq, Br, Bc)
-    return kept.unflatten(1, (Hkv, G)).flatten(2, 3).to(p.dtype) / (1 - dropout_p)
 
 
 def _mark_bad_do(dv: Tensor, do: Tensor, Sq: int, Sk: int, causal: bool) -> Tensor:

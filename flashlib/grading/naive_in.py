@@ -95,39 +95,54 @@ def one_after_another(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def floors(problem: "Problem") -> dict[str, float]:
-    """For each result, what one rounding at each step can do to its largest term: naive may be exact by luck.
+    """For each result, what one rounding at each step can do to it: naive may be exact by luck.
 
-    u is the unit roundoff of the dtype, w that of the arithmetic (float32 for 16-bit dtypes). A score s is off by
-    w·|s|, which is a relative error of its p. dS = P ∘ (dP − delta) takes the difference of numbers that are off by w
-    times their size. An error of delta or of lse is shared by a whole row, so it meets the row's sum and not one term.
+    u is the unit roundoff of the dtype, w that of the arithmetic (float32 for 16-bit dtypes). Rounded to the dtype are
+    P, dS, the results, and the o that delta is computed from. A score is off by w·Σ|q||k| for its scale and √D/2 times
+    as much for its sum: a relative error of its p, which equal keys may share. dS = P ∘ (dP − delta) takes the
+    difference of numbers that are off by w times their size. An error of delta or of lse is shared by a row, so it
+    meets the row's sum. Sums of n terms go wrong like a random walk, at two standard deviations: 2w·√n.
     """
     u, w = UNIT[problem.dtype], UNIT["float64" if problem.dtype == "float64" else "float32"]
     q, k, v = (_size(x) for x in (problem.q, *_heads(problem, problem.k, problem.v)))
     z = 1.0 if problem.keep is None else problem.keep / (1 - problem.dropout_p)
-    s, p, o = (_size(x) for x in (problem.forward.s, problem.forward.p, problem.forward.o))
-    lse = 1 + _max(s) + _max(problem.forward.lse)
-    p_error = w * p * z * (1 + s)
-    out = {"lse": w * lse, "o": u * _max(o) + _max(p_error * _by_key(v))}
+    p, o, scale = _size(problem.forward.p), _size(problem.forward.o), abs(problem.scale)
+    s = np.where(np.isneginf(problem.forward.s), 0, scale * (q @ k.swapaxes(-1, -2)))  # Σ|q||k|
+    s_error = w * (1 + (1 + np.sqrt(q.shape[-1]) / 2) * s)
+    walk_q, walk_k = 2 * w * np.sqrt(p.shape[-2]), 2 * w * np.sqrt(p.shape[-1])
+    lse = _max(s_error) + w * _max(problem.forward.lse) + walk_k
+    p_error = (u + s_error) * p * z
+    o_error = u * (_max(o) + _max(p * z * _by_key(v))) + _max((p * z * (walk_k + s_error)) @ v)
+    out = {"lse": lse, "o": o_error}
     if problem.do is None and problem.dlse is None:
         return out
     do = np.zeros_like(o) if problem.do is None else _size(problem.do)
     dp = z * (do @ v.swapaxes(-1, -2))
-    delta = (p * dp).sum(-1, keepdims=True)
+    delta_size = (p * dp).sum(-1, keepdims=True)
     if problem.dlse is not None:
-        delta = delta + _size(problem.dlse)[..., None]
-    exact = {name: _size(problem.exact(name)) for name in ("dq", "dk", "dv")}
-    ds_error = w * (p * (dp + delta) + s * _size(problem.gradients.ds))
-    scale, mean_k = abs(problem.scale), np.abs(p @ _heads(problem, *_signed(problem))[0])
+        delta_size = delta_size + _size(problem.dlse)[..., None]
+    row = w * (1 + _size(problem.forward.lse)[..., None]) + walk_k  # rounding of lse: a relative error of a row of P
+    delta = _size(problem.gradients.delta)[..., None]
+    delta_error = w * delta_size + row * delta + u * np.sqrt(((do * o) ** 2).sum(-1, keepdims=True))
+    ds = _size(problem.gradients.ds)
+    ds_error = w * p * (dp + delta_size) + (s_error + u) * ds
     terms = {
-        "dq": scale * (_max(ds_error * _by_key(k)) + _max(w * delta * mean_k)),
-        "dk": scale * _max(ds_error * q.max(-1, keepdims=True, initial=0.0)),
-        "dv": _max(p_error * do.max(-1, keepdims=True, initial=0.0)),
+        "dq": scale * (_max(ds_error * _by_key(k)) + _max(delta_error * _mean_key(problem, p)) + walk_k * _max(ds @ k)),
+        "dk": scale * (_max((ds_error + p * delta_error) * _by_row(q)) + walk_q * _max(ds.swapaxes(-1, -2) @ q)),
+        "dv": _max(p_error * _by_row(do)) + walk_q * _max((p * z).swapaxes(-1, -2) @ do),
     }
-    return out | {name: (u + w * lse) * _max(exact[name]) + terms[name] for name in terms}
+    return out | {name: (u + _max(row)) * _max(problem.exact(name)) + terms[name] for name in terms}
 
 
-def _signed(problem: "Problem") -> tuple[np.ndarray, np.ndarray]:
-    return tuple(np.where(np.isfinite(x), x, 0).astype(np.float64) for x in (problem.k, problem.v))  # type: ignore
+def _mean_key(problem: "Problem", p: np.ndarray) -> np.ndarray:
+    """|Σ p k| of each row: what an error that all keys of a row share is multiplied by."""
+    k, _ = _heads(problem, np.where(np.isfinite(problem.k), problem.k, 0), problem.v)
+    return np.abs(p @ k)
+
+
+def _by_row(x: np.ndarray) -> np.ndarray:
+    """Largest |feature| of each row, laid along the rows of a score matrix: (..., Sq, 1)."""
+    return x.max(-1, keepdims=True, initial=0.0)
 
 
 def _by_key(x: np.ndarray) -> np.ndarray:

@@ -6,6 +6,8 @@ import numpy as np
 
 # unit roundoff u: a rounded number is off by at most u times itself
 UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+# half of the smallest positive number: what rounding costs below the normal range
+TINY = {"float64": 2.0**-1075, "float32": 2.0**-150, "float16": 2.0**-25, "bfloat16": 2.0**-134}
 
 
 def round_to(x: np.ndarray, dtype: str) -> np.ndarray:
@@ -44,6 +46,6 @@ def dtype_name(x: Any) -> str:
 def to_numpy(x: Any) -> np.ndarray:
     """A NumPy array with the same numbers: torch's bfloat16 becomes float32, which holds it exactly."""
     if hasattr(x, "detach"):
-        x = x.detach().cpu()
+        x = x.detach().cpu().resolve_conj().resolve_neg()
         return (x.float() if dtype_name(x) == "bfloat16" else x).numpy()
     return np.asarray(x)

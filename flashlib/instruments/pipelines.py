@@ -2,7 +2,9 @@
 
 Both compute real numbers, for q (Nq, d), k (Nk, d), v (Nk, dv), NumPy or torch. Causal is bottom-right aligned: row i
 sees keys j ≤ i + (Nk − Nq). On chip, scores and sums are kept in float32 at least, whatever the inputs' dtype; in HBM
-every tensor has the inputs' dtype, except the LSE. Their closed forms, equal to the counts byte for byte, are in
+every tensor has the inputs' dtype, except the LSE: with 16-bit inputs the four steps round S and P, as eager PyTorch
+does. They are made to be counted: a NaN in a masked key still reaches o (0·NaN), which `algorithms` guards against.
+Their closed forms, equal to the counts byte for byte, are in
 `closed_forms`, and can be had from here.
 """
 

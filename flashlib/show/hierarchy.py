@@ -5,7 +5,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Circle, Rectangle
 
 from flashlib.instruments.machine import Chip
 
@@ -50,6 +50,8 @@ def sram_bandwidth(chip: Chip) -> float:
 def figure(chips: Sequence[Chip], extra: tuple[str, float], *, title: str) -> Figure:
     """Draw each chip's HBM, all its SRAM, and one other thing as squares of one scale; below them, the two speeds.
 
+    A ring shows where the tiny square of all SRAM lies. The SRAM of one SM is far below a pixel, and the label says so.
+
     Parameters
     ----------
     chips : sequence of Chip
@@ -89,15 +91,20 @@ def _areas(ax: Axes, chip: Chip, extra: tuple[str, float], side: float) -> None:
     )
     rows = [
         (extra[0], extra[1], "S"),
-        (f"SRAM of {chip.sms} SMs", sram_total(chip), "SRAM"),
-        ("SRAM of one SM", sram, "SRAM"),
+        (f"SRAM, {chip.sms} SMs", sram_total(chip), "SRAM"),
+        ("SRAM, one SM", sram, "SRAM"),
     ]
     for i, (text, size, name) in enumerate(rows):
-        y = -(i + 1) * row
+        y, label = -(i + 1) * row, f"{text}: {nbytes(size)}"
         _square(ax, y - size**0.5 / 2, size, name)
-        ax.text(0.12 * side, y, f"{text}: {nbytes(size)}", fontsize=SMALL, va="center", ha="left", in_layout=False)
-    ax.set_xlim(-0.01 * side, 1.32 * side)
-    ax.set_ylim(-3.5 * row, 1.13 * side)
+        if size < hbm / 1e5:
+            label += "\n(too small to draw)"
+        elif size < hbm / 1e3:
+            middle = (size**0.5 / 2, y)
+            ax.add_patch(Circle(middle, 0.036 * side, facecolor="none", edgecolor=INK, linewidth=1.2, clip_on=False))
+        ax.text(0.12 * side, y + 0.03 * side, label, fontsize=SMALL, va="top", ha="left", in_layout=False)
+    ax.set_xlim(-0.04 * side, 1.32 * side)
+    ax.set_ylim(-4.4 * row, 1.13 * side)
     ax.set_aspect("equal", anchor="NW")
     ax.axis("off")
 

@@ -32,7 +32,7 @@ def figure(
     tensors : sequence of str
         Which HBM tensors to draw, by the place of a tile along their first axis.
     labels : mapping name -> sequence of str, optional
-        What each sweep is for, in order.
+        What each sweep is for, in order; written where the sweep begins.
 
     Returns
     -------
@@ -58,7 +58,9 @@ def figure(
             tile.set(linewidth=0.6, zorder=3)
             ax.add_patch(tile)
         for sweep, text in zip(sweeps(steps, tensors[0]), (labels or {}).get(name, ()), strict=False):
-            ax.text(0.97 * n, sweep[0] + 0.3, text, ha="right", va="top", fontsize=SMALL)  # right of a diagonal is room
+            begin = (steps[sweep[0]][3], sweep[0] + 1)  # beside the sweep's first tile, above the next: there is room
+            label = ax.annotate(text, begin, (8, 3), textcoords="offset points", ha="left", va="bottom", fontsize=SMALL)
+            label.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0})  # no grid line through the words
         if len(moved) > 1:
             ax.set_title(name, fontsize=SMALL, loc="left")
         ax.set_xlim(0, n)

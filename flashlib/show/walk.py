@@ -11,7 +11,7 @@ from .matrices import panel
 from .shade import shades
 from .style import COLOR, GREY, INK, PAPER, SMALL, TEXT, styled
 
-CELL = 0.5  # inches; wide enough for "1.87" at a readable size
+CELL = 0.53  # inches; wide enough for "1.87" at a readable size
 
 
 class Moment(NamedTuple):

@@ -1,0 +1,100 @@
+"""The front door's arguments: what may come in, and errors of one line that say what came and what was expected."""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+IMPLEMENTATIONS = ("reference", "naive", "tiled", "sdpa")
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors in the autocast dtype of their device, where autocast is on."""
+    device = tensors[0].device.type
+    if device == "meta" or not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+    castable = (torch.float16, torch.bfloat16, torch.float32)
+    return tuple(x.to(dtype) if x.dtype in castable else x for x in tensors)
+
+
+def check_tensor(name: str, x: object) -> None:
+    """Refuse what is not a dense tensor of 4 dimensions."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"attention: {name} must be a torch.Tensor, got {_kind(x)}")
+    if x.is_nested or x.layout != torch.strided:
+        layout = "nested" if x.is_nested else str(x.layout).removeprefix("torch.")
+        raise ValueError(f"attention: {name} must be a dense tensor, got a {layout} one")
+    if x.dim() != 4:
+        raise ValueError(f"attention: {name} must have 4 dimensions (B, H, S, D), got shape {tuple(x.shape)}")
+
+
+def check_together(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Refuse dtypes, devices and sizes that do not belong together."""
+    named = {"q": q, "k": k, "v": v}
+    dtypes = ", ".join(f"{name} {str(x.dtype).removeprefix('torch.')}" for name, x in named.items())
+    if not q.dtype == k.dtype == v.dtype:
+        raise TypeError(f"attention: q, k, v must share one dtype, got {dtypes}")
+    if q.dtype not in DTYPES:
+        raise TypeError(f"attention: dtype must be float16, bfloat16, float32 or float64, got {dtypes}")
+    if not q.device == k.device == v.device:
+        devices = ", ".join(f"{name} on {x.device}" for name, x in named.items())
+        raise ValueError(f"attention: q, k, v must be on one device, got {devices}")
+    if q.device.type == "meta":
+        raise ValueError("attention: q, k, v must hold numbers, got tensors on the meta device")
+    shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in named.items())
+    (B, Hq, _, D), (Bk, Hkv, Sk, Dk), (Bv, Hv, Sv, Dv) = q.shape, k.shape, v.shape
+    if not B == Bk == Bv:
+        raise ValueError(f"attention: batch sizes differ: {B}, {Bk}, {Bv} in {shapes}")
+    if D != Dk:
+        raise ValueError(f"attention: q and k must have the same last dimension D, got {D} and {Dk} in {shapes}")
+    if (Hkv, Sk) != (Hv, Sv):
+        raise ValueError(f"attention: k and v must agree in heads and keys, got {(Hkv, Sk)} and {(Hv, Sv)} in {shapes}")
+    if D == 0 or Dv == 0:
+        raise ValueError(f"attention: D and Dv must be at least 1, got {D} and {Dv} in {shapes}")
+    if (Hkv == 0) != (Hq == 0) or (Hkv and Hq % Hkv):
+        raise ValueError(f"attention: Hq must be a multiple of Hkv, got Hq={Hq}, Hkv={Hkv} in {shapes}")
+
+
+def check_options(causal: object, scale: object, dropout_p: object, seed: object, return_lse: object, impl: object):
+    """Refuse options out of range."""
+    for name, flag in (("causal", causal), ("return_lse", return_lse)):
+        if not isinstance(flag, bool | np.bool_):
+            raise TypeError(f"attention: {name} must be True or False, got {_kind(flag)}")
+    if not isinstance(impl, str) or impl not in ("auto", *IMPLEMENTATIONS):
+        raise ValueError(f"attention: impl must be one of {', '.join(('auto', *IMPLEMENTATIONS))}, got {_said(impl)}")
+    if scale is not None and not math.isfinite(_number(scale)):
+        raise ValueError(f"attention: scale must be a finite number or None (for 1/√D), got {_said(scale)}")
+    if not 0 <= _number(dropout_p) < 1:
+        raise ValueError(f"attention: dropout_p must be in [0, 1), got {_said(dropout_p)}")
+    if seed is not None and not (
+        isinstance(seed, int | np.integer) and not isinstance(seed, bool) and 0 <= seed < 2**64
+    ):
+        raise ValueError(f"attention: seed must be an integer in [0, 2**64) or None, got {_said(seed)}")
+    if impl == "sdpa" and return_lse:
+        raise ValueError("attention: impl='sdpa' returns no lse; expected return_lse=False, or impl='tiled'")
+    if impl == "sdpa" and seed is not None and _number(dropout_p) > 0:
+        raise ValueError("attention: impl='sdpa' draws its own dropout mask; expected seed=None, or impl='tiled'")
+
+
+def _number(x: object) -> float:
+    """x as a float if it is one real number, of Python, NumPy or torch; NaN for anything else."""
+    if isinstance(x, np.ndarray | Tensor) and x.ndim == 0 and "complex" not in str(x.dtype):
+        x = x.item()
+    try:
+        return float(x) if isinstance(x, int | float | np.integer | np.floating) else math.nan
+    except OverflowError:
+        return math.inf
+
+
+def _kind(x: object) -> str:
+    """What x is, in one line: its type, and its shape if it has one."""
+    shape = f" of shape {tuple(x.shape)}" if isinstance(x, np.ndarray | Tensor) else ""
+    return f"{type(x).__module__}.{type(x).__name__}{shape}"
+
+
+def _said(x: object) -> str:
+    """x itself where that is short, else what it is."""
+    return repr(x) if isinstance(x, str | int | float | None) and len(repr(x)) < 40 else _kind(x)
