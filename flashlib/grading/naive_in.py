@@ -98,18 +98,19 @@ def floors(problem: "Problem") -> dict[str, float]:
     """For each result, what one rounding at each step can do to it: naive may be exact by luck.
 
     u is the unit roundoff of the dtype, w that of the arithmetic (float32 for 16-bit dtypes). Rounded to the dtype are
-    P, dS, the results, and the o that delta is computed from. A score is off by w·Σ|q||k| for its scale and √D/2 times
-    as much for its sum: a relative error of its p, which equal keys may share. dS = P ∘ (dP − delta) takes the
-    difference of numbers that are off by w times their size. An error of delta or of lse is shared by a row, so it
-    meets the row's sum. Sums of n terms go wrong like a random walk, at two standard deviations: 2w·√n.
+    P, dS, the results, and the o that delta is computed from. A score is off by w times its size for its scale, and
+    √D/2 times as much for its sum: a relative error of its p, which equal keys may share. dS = P ∘ (dP − delta) takes
+    the difference of numbers that are off by w times their size. An error of delta or of lse is shared by a row, so it
+    meets the row's sum. A sum of n terms goes wrong like a random walk: by w·√n.
     """
     u, w = UNIT[problem.dtype], UNIT["float64" if problem.dtype == "float64" else "float32"]
     q, k, v = (_size(x) for x in (problem.q, *_heads(problem, problem.k, problem.v)))
     z = 1.0 if problem.keep is None else problem.keep / (1 - problem.dropout_p)
     p, o, scale = _size(problem.forward.p), _size(problem.forward.o), abs(problem.scale)
-    s = np.where(np.isneginf(problem.forward.s), 0, scale * (q @ k.swapaxes(-1, -2)))  # Σ|q||k|
-    s_error = w * (1 + (1 + np.sqrt(q.shape[-1]) / 2) * s)
-    walk_q, walk_k = 2 * w * np.sqrt(p.shape[-2]), 2 * w * np.sqrt(p.shape[-1])
+    partial_sum = np.maximum(_size(problem.forward.s), scale * np.sqrt(q**2 @ (k**2).swapaxes(-1, -2)))
+    seen = ~np.isneginf(problem.forward.s)
+    s_error = np.where(seen, w * (1 + (1 + np.sqrt(q.shape[-1]) / 2) * partial_sum), 0)
+    walk_q, walk_k = w * np.sqrt(p.shape[-2]), w * np.sqrt(p.shape[-1])
     lse = _max(s_error) + w * _max(problem.forward.lse) + walk_k
     p_error = (u + s_error) * p * z
     o_error = u * (_max(o) + _max(p * z * _by_key(v))) + _max((p * z * (walk_k + s_error)) @ v)
