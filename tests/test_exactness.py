@@ -2,6 +2,7 @@
 
 import functools
 import warnings
+from importlib.util import find_spec
 
 import hypothesis.strategies as st
 import numpy as np
@@ -29,12 +30,25 @@ TORCH = {
     "tiled 16x16": tiles_of(16, 16),
     "tiled 7x13": tiles_of(7, 13),
     "tiled 1x3": tiles_of(1, 3),
+    "triton": functools.partial(api.attention, impl="triton", return_lse=True),
     "sdpa": lambda q, k, v, **options: (api.attention(q, k, v, impl="sdpa", **options), None),
 }
 CANNOT = {  # what PyTorch's own kernel does not promise; ours do
     ("sdpa", "08"): "PyTorch's SDPA lets a NaN in a masked key or value through",
     ("sdpa", "31"): "PyTorch's SDPA draws its dropout mask from its own generator",
 }
+
+
+def lacking(implementation: str, name: str, dtype: str) -> str | None:
+    """Why this implementation does not answer this case in this dtype; None if it must."""
+    if implementation == "triton":
+        if find_spec("triton") is None:
+            return "triton is not installed here"
+        if dtype == "float64":
+            return "the Triton kernels refuse float64 by name"
+        if name.startswith("17") and not torch.cuda.is_available():
+            return "65 537 programs take the interpreter minutes; a grid of one axis is tested on a GPU"
+    return None if "dropout 0 " in name else CANNOT.get((implementation, name[:2]))
 
 
 def answers(attend, case: Case) -> dict[str, torch.Tensor]:
@@ -66,8 +80,7 @@ def problem(name: str, dtype: str, with_lse: bool) -> tuple[Case, Problem]:
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("implementation", TORCH)
 def test_case(implementation, name, dtype):
-    reason = CANNOT.get((implementation, name[:2]))
-    if reason and "dropout 0 " not in name:
+    if reason := lacking(implementation, name, dtype):
         pytest.skip(reason)
     case, exact = problem(name, dtype, implementation != "sdpa")
     if implementation == "sdpa" and "seed" in case.options:
@@ -148,6 +161,18 @@ def test_any_shape_stride_dtype_and_option(case, block_q, block_k):
     exact = Problem(q, k, v, *gradient_of(case, True), **case.options)
     for attend in (TORCH["naive"], tiles_of(block_q, block_k)):
         exact.compare(**answers(attend, case)).raise_if_wrong()
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed here")
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@given(problems())
+def test_any_shape_stride_dtype_and_option_in_triton(case):
+    q, k, v, _ = case.inputs
+    if q.dtype == torch.float64:
+        case = case._replace(inputs=Inputs(*(t.float() for t in case.inputs)))
+        q, k, v, _ = case.inputs
+    exact = Problem(q, k, v, *gradient_of(case, True), **case.options)
+    exact.compare(**answers(TORCH["triton"], case)).raise_if_wrong()
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -1,6 +1,7 @@
 """The front door: one-line errors that name what came and what was expected, and every mode torch has."""
 
 import functools
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import flashlib
 from flashlib.grading.exactness import Problem
 from flashlib.grading.inputs import draw
 
-OURS = ("reference", "naive", "tiled")
+OURS = ("reference", "naive", "tiled", "triton") if find_spec("triton") else ("reference", "naive", "tiled")
 
 
 def x(B=1, H=2, S=5, D=4, dtype=torch.float32):
@@ -49,7 +50,7 @@ WRONG = {
     "seed": (lambda: dict(q=x(), k=x(), v=x(), dropout_p=0.1, seed=-1), ValueError, ["seed", "-1"]),
     "seed 2**64": (lambda: dict(q=x(), k=x(), v=x(), dropout_p=0.1, seed=2**64), ValueError, ["seed", str(2**64)]),
     "seed 1.5": (lambda: dict(q=x(), k=x(), v=x(), dropout_p=0.1, seed=1.5), ValueError, ["seed", "1.5"]),
-    "impl": (lambda: dict(q=x(), k=x(), v=x(), impl="fast"), ValueError, ["reference, naive, tiled", "'fast'"]),
+    "impl": (lambda: dict(q=x(), k=x(), v=x(), impl="fast"), ValueError, ["reference, naive, tiled, triton", "'fast'"]),
     "meta": (lambda: {n: x().to("meta") for n in "qkv"}, ValueError, ["meta device"]),
     "sparse": (lambda: dict(q=x().to_sparse(), k=x(), v=x()), ValueError, ["q must be a dense", "sparse_coo"]),
     "causal mask": (lambda: dict(q=x(), k=x(), v=x(), causal=torch.ones(5, 5)), TypeError, ["causal", "(5, 5)"]),
@@ -89,7 +90,7 @@ def test_wrong_input_is_named_in_one_line(name):
 
 @pytest.mark.parametrize("impl", OURS)
 def test_27_double_backward_is_refused_or_right(impl):
-    q, k, v = (x(dtype=torch.float64).requires_grad_() for _ in range(3))
+    q, k, v = (x(dtype=torch.float32 if impl == "triton" else torch.float64).requires_grad_() for _ in range(3))
     o = flashlib.attention(q, k, v, impl=impl, causal=True)
     (dq,) = torch.autograd.grad((o**2).sum(), q, create_graph=True)
     if impl == "naive":
@@ -131,7 +132,7 @@ def test_21_products_of_gradients_not_asked_for_do_not_run():
 
 @pytest.mark.parametrize("impl", OURS)
 def test_only_lse_has_a_gradient(impl):
-    inputs = draw(3, library="torch", dtype="float64")
+    inputs = draw(3, library="torch", dtype="float32" if impl == "triton" else "float64")
     q, k, v = (t.clone().requires_grad_() for t in inputs[:3])
     _, lse = flashlib.attention(q, k, v, impl=impl, causal=True, return_lse=True)
     dlse = torch.randn_like(lse)
@@ -140,12 +141,13 @@ def test_only_lse_has_a_gradient(impl):
     assert v.grad is None or not v.grad.any()
 
 
-def test_saved_for_backward_is_linear_in_n():
+@pytest.mark.parametrize("impl", OURS[2:])
+def test_saved_for_backward_is_linear_in_n(impl):
     inputs = draw(3, B=1, Hq=4, Hkv=2, Sq=64, Sk=80, D=8, Dv=6, library="torch", dtype="float16")
     q, k, v = (t.clone().requires_grad_() for t in inputs[:3])
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
-        o, lse = flashlib.attention(q, k, v, impl="tiled", return_lse=True)
+        o, lse = flashlib.attention(q, k, v, impl=impl, return_lse=True)
     shapes = sorted(tuple(t.shape) for t in saved)
     assert shapes == sorted(tuple(t.shape) for t in (q, k, v, o, lse))
 
@@ -263,7 +265,7 @@ def test_an_output_changed_in_place_gives_the_right_gradient_or_torchs_own_error
     right = torch.autograd.grad(flashlib.attention(q, q, q, impl=impl).sum(), q)[0]
     o = flashlib.attention(q, q, q, impl=impl)
     o += 1
-    if impl in ("tiled", "sdpa"):
+    if impl in ("tiled", "triton", "sdpa"):
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             o.sum().backward()
     else:
@@ -285,6 +287,8 @@ def test_26_second_gpu_and_tf32():
         inputs = draw(3, library="torch", dtype=dtype)
         q, k, v, do = (t.to(device) for t in inputs)
         for impl in OURS:
+            if impl == "triton" and dtype == "float64":
+                continue
             leaves = [t.clone().requires_grad_() for t in (q, k, v)]
             o, lse = flashlib.attention(*leaves, impl=impl, causal=True, return_lse=True)
             dq, dk, dv = torch.autograd.grad(o, leaves, do)

@@ -392,8 +392,12 @@ def test_import_flashlib_is_cheap() -> None:
 
 
 # Modules that are about torch, and may import it when they are imported; every other one loads it inside functions.
+TRITON = ("triton_attention", "triton_backward", "triton_forward", "triton_tile")
 ABOUT_TORCH = {"flashlib.bench", "flashlib.instruments.dispatch"}
-ABOUT_TORCH |= {f"flashlib.algorithms.{name}" for name in ("api", "arguments", "nonfinite", "once", "tile", "tiled")}
+ABOUT_TORCH |= {
+    f"flashlib.algorithms.{name}"
+    for name in ("api", "arguments", "nonfinite", "once", "tile", "tiled", "tiles", *TRITON)
+}
 
 
 def test_only_torch_modules_import_torch() -> None:

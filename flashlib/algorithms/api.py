@@ -1,14 +1,16 @@
 """The front door: one function, several implementations, and errors that say what came and what was expected."""
 
+import os
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, Literal, overload
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from flashlib.algorithms import naive, reference, tiled
+from flashlib.algorithms import naive, reference, tiled, tiles
 from flashlib.algorithms.arguments import autocast, check_options, check_tensor, check_together
 from flashlib.algorithms.masks import visible
 from flashlib.algorithms.once import Once
@@ -72,9 +74,10 @@ def attention(
         The dropout mask depends on (seed, b, h, row, col) only. Default: drawn from torch's generator.
     return_lse : bool
         Also return the natural-log log-sum-exp of the scaled scores, which may have a gradient of its own.
-    impl : "auto" | "reference" | "naive" | "tiled" | "sdpa"
-        "reference" is the float64 oracle; "sdpa" is PyTorch's own kernel (no lse, its own dropout mask, and for
-        causal with Sq ≠ Sk a mask of size Sq × Sk); "auto" is "tiled".
+    impl : "auto" | "reference" | "naive" | "tiled" | "triton" | "sdpa"
+        "reference" is the float64 oracle; "triton" runs our kernels, on a CPU in Triton's interpreter; "sdpa" is
+        PyTorch's own kernel (no lse, its own dropout mask, and for causal with Sq ≠ Sk a mask of size Sq × Sk);
+        "auto" is "triton" on a GPU that has tiles for it, else "tiled".
 
     Returns
     -------
@@ -99,7 +102,7 @@ def attention(
     if seed is None:  # torch.manual_seed decides, and a checkpointed block draws the same seed again
         seed = int(torch.randint(2**63 - 1, (), device="cpu")) if dropout_p > 0 else 0
     options: dict[str, Any] = {"causal": bool(causal), "scale": scale, "dropout_p": float(dropout_p), "seed": int(seed)}
-    o, lse = _RUN[impl](q, k, v, **options)
+    o, lse = _RUN[_auto(q, v) if impl == "auto" else impl](q, k, v, **options)
     return (o, lse) if return_lse else o
 
 
@@ -110,6 +113,24 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, dropout_p
         mask = torch.from_numpy(visible(Sq, Sk, causal)).to(q.device)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
     return F.scaled_dot_product_attention(q, k, v, is_causal=bool(causal), **options)
+
+
+def _auto(q: Tensor, v: Tensor) -> str:
+    """ "triton" on a GPU with tensor cores for which `tiles` has an entry, else "tiled"."""
+    if q.device.type != "cuda" or q.dtype == torch.float64 or find_spec("triton") is None:
+        return "tiled"
+    capability = torch.cuda.get_device_capability(q.device)
+    return "triton" if capability >= (8, 0) and tiles.has(capability, q, v) else "tiled"
+
+
+def _triton(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
+    if find_spec("triton") is None:
+        raise ValueError("attention: impl='triton' needs the package triton, got none installed; use impl='tiled'")
+    if not torch.cuda.is_available():  # read by triton when it is first imported
+        os.environ.setdefault("TRITON_INTERPRET", "1")
+    from flashlib.algorithms import triton_attention
+
+    return triton_attention.attention(q, k, v, **options)
 
 
 def _reference(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float, dropout_p: float, seed: int):
@@ -151,5 +172,5 @@ _RUN: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
     "reference": _reference,
     "naive": naive.attention,
     "tiled": tiled.attention,
-    "auto": tiled.attention,
+    "triton": _triton,
 }

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-IMPLEMENTATIONS = ("reference", "naive", "tiled", "sdpa")
+IMPLEMENTATIONS = ("reference", "naive", "tiled", "triton", "sdpa")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 

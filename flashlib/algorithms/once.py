@@ -2,6 +2,11 @@
 
 import torch
 
+NO_SECOND_DERIVATIVE = (
+    "attention: this implementation has no second derivative; its backward cannot be differentiated again. "
+    "For double backward use impl='naive'."
+)
+
 
 class Once(torch.autograd.Function):
     """``Once.apply(compute, *tensors)`` is compute(*tensors), whose own gradient is refused.
@@ -18,7 +23,4 @@ class Once(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *_):
         """Refuse."""
-        raise RuntimeError(
-            "attention: this implementation has no second derivative; its backward cannot be differentiated again. "
-            "For double backward use impl='naive'."
-        )
+        raise RuntimeError(NO_SECOND_DERIVATIVE)

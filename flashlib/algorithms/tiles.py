@@ -1,0 +1,68 @@
+"""Tile sizes for the Triton kernels: by kernel, chip, width and dtype. Every entry is compiled ahead of time in CI.
+
+An entry fits the chip's shared memory, keeps its numbers in registers (no spills), and uses tensor cores where the chip
+has them. A chip between two entries takes the nearest one below it.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Tile(NamedTuple):
+    """One entry: BLOCK_M queries by BLOCK_N keys, warps a program, stages of the software pipeline."""
+
+    kernel: str
+    capability: tuple[int, int]
+    D: int
+    dtype: str
+    block_m: int
+    block_n: int
+    warps: int
+    stages: int
+
+
+def _entries(kernel: str, dtype: str, table: dict[tuple[int, int], dict[int, tuple[int, int, int, int]]]) -> list[Tile]:
+    return [Tile(kernel, chip, D, dtype, *sizes) for chip, row in table.items() for D, sizes in row.items()]
+
+
+INTERPRETED = Tile("any", (0, 0), 256, "any", 32, 32, 4, 1)  # no chip to fit; small, so that tests see many tiles
+ENTRIES: list[Tile] = []
+
+
+def has(capability: tuple[int, int], q: Tensor, v: Tensor) -> bool:
+    """Whether all three kernels have an entry for these tensors on such a chip."""
+    return all(_find(kernel, capability, *_wanted(q, v)) for kernel in ("forward", "dkdv", "dq"))
+
+
+def choose(kernel: str, q: Tensor, v: Tensor) -> Tile:
+    """The entry for these tensors; `INTERPRETED` on the CPU.
+
+    Raises
+    ------
+    ValueError
+        The chip has no entry for this width and dtype: its message names them.
+    """
+    if q.device.type != "cuda":
+        return INTERPRETED
+    return lookup(kernel, torch.cuda.get_device_capability(q.device), *_wanted(q, v))
+
+
+def lookup(kernel: str, capability: tuple[int, int], D: int, dtype: str) -> Tile:
+    """The entry of the nearest chip at or below ``capability`` and the smallest width that holds D."""
+    found = _find(kernel, capability, D, dtype)
+    if not found:
+        raise ValueError(
+            f"attention: no Triton tile for {kernel} with D={D}, {dtype}, on a chip of capability "
+            f"{capability[0]}.{capability[1]}; use impl='tiled' or impl='sdpa'"
+        )
+    return max(found, key=lambda t: (t.capability, -t.D))
+
+
+def _find(kernel: str, capability: tuple[int, int], D: int, dtype: str) -> list[Tile]:
+    return [t for t in ENTRIES if t.kernel == kernel and t.dtype == dtype and t.capability <= capability and t.D >= D]
+
+
+def _wanted(q: Tensor, v: Tensor) -> tuple[int, str]:
+    return max(q.shape[-1], v.shape[-1]), "float32" if q.dtype == torch.float32 else "16-bit"
