@@ -1,0 +1,89 @@
+"""The Triton kernels as operators: torch's own checks, other tile sizes, refusals. Exactness is in test_exactness."""
+
+import pytest
+import torch
+
+import flashlib
+from flashlib.algorithms import tiles
+from flashlib.grading.exactness import Problem
+from flashlib.grading.inputs import draw
+
+pytest.importorskip("triton", reason="triton is not installed here (it exists for Linux only)")
+ta = pytest.importorskip("flashlib.algorithms.triton_attention")
+
+
+def sample(dropout_p=0.0, needs=True):
+    x = draw(1, B=1, Hq=2, Hkv=1, Sq=17, Sk=21, D=8, library="torch", spread=1.0)
+    return tuple(t.requires_grad_(needs) for t in x[:3]), (True, 0.3, dropout_p, 7)
+
+
+@pytest.mark.parametrize("dropout_p", [0.0, 0.5])
+def test_opcheck_forward(dropout_p):
+    tensors, options = sample(dropout_p)
+    torch.library.opcheck(ta._forward, (*tensors, *options))
+
+
+@pytest.mark.parametrize("dlse", [False, True])
+@pytest.mark.parametrize("needs", [(True, True), (True, False), (False, True)])
+def test_opcheck_backward(dlse, needs):
+    (q, k, v), options = sample(needs=False)
+    o, lse = ta._forward(q, k, v, *options)
+    tests = ("test_schema", "test_faketensor", "test_aot_dispatch_static")
+    arguments = (torch.ones_like(o), torch.ones_like(lse) if dlse else None, q, k, v, o, lse, *options, *needs)
+    torch.library.opcheck(ta._backward, arguments, test_utils=tests)
+
+
+def test_compile_takes_it_whole():
+    """One graph, no break: the operators are opaque to torch.compile and differentiable."""
+    (q, k, v), (causal, scale, dropout_p, seed) = sample()
+
+    def loss(q, k, v):
+        o, lse = ta.attention(q, k, v, causal=causal, scale=scale, dropout_p=dropout_p, seed=seed)
+        return (o.sin().sum() + lse.sum()) * 2
+
+    def run(f):
+        return torch.autograd.grad(f(q, k, v), (q, k, v))
+
+    torch._dynamo.reset()
+    for a, b in zip(run(loss), run(torch.compile(loss, backend="aot_eager", fullgraph=True)), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("sizes", [(16, 16), (64, 16), (16, 128), (128, 64)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_tile_sizes_change_nothing_but_rounding(sizes, causal, monkeypatch):
+    monkeypatch.setattr(tiles, "INTERPRETED", tiles.INTERPRETED._replace(block_m=sizes[0], block_n=sizes[1]))
+    x = draw(6, B=1, Hq=4, Hkv=2, Sq=75, Sk=91, D=24, Dv=9, library="torch", offset=120.0)
+    q, k, v = (t.clone().requires_grad_() for t in x[:3])
+    o, lse = flashlib.attention(q, k, v, causal=causal, impl="triton", return_lse=True)
+    dq, dk, dv = torch.autograd.grad(o, (q, k, v), x.do)
+    Problem(*x, causal=causal).compare(o=o, lse=lse, dq=dq, dk=dk, dv=dv).raise_if_wrong()
+
+
+def test_31_the_mask_is_that_of_every_other_implementation():
+    """v = identity reads P ∘ Z out: the very same weights are dropped, to the last place."""
+    x = draw(1, B=2, Hq=4, Hkv=2, Sq=33, Sk=29, D=5, Dv=29, library="torch", spread=1.0)
+    v = torch.eye(29).expand(2, 2, 29, 29)
+    for seed in (0, 99, 2**31, 2**63 + 5, 2**64 - 1):
+        a, b = (flashlib.attention(x.q, x.k, v, dropout_p=0.4, seed=seed, impl=i) != 0 for i in ("triton", "tiled"))
+        assert torch.equal(a, b)
+
+
+REFUSED = {
+    "float64": (lambda: [torch.ones(1, 1, 2, 4, dtype=torch.float64)] * 3, TypeError, ["float64", "tiled"]),
+    "D=257": (lambda: [torch.ones(1, 1, 2, 257)] * 3, ValueError, ["up to 256", "257"]),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_kernels_do_not_do_is_said_in_one_line(name):
+    make, error, parts = REFUSED[name]
+    with pytest.raises(error) as caught:
+        flashlib.attention(*make(), impl="triton")
+    message = str(caught.value)
+    assert "\n" not in message and all(part in message for part in parts)
+
+
+def test_no_tile_for_a_chip_is_said_in_one_line():
+    with pytest.raises(ValueError, match=r"D=64, 16-bit, on a chip of capability 6\.0; use impl='tiled'"):
+        tiles.lookup("forward", (6, 0), 64, "16-bit")
