@@ -127,9 +127,10 @@ def floors(problem: "Problem") -> dict[str, float]:
     delta_error = w * delta_size + row * delta + u * np.sqrt(((do * o) ** 2).sum(-1, keepdims=True))
     ds = _size(problem.gradients.ds)
     ds_error = w * p * (dp + delta_size) + (s_error + u) * ds
+    shared = ((p * delta_error) ** 2).swapaxes(-1, -2) @ q**2  # the errors of delta of all rows that see a key
     terms = {
         "dq": scale * (_max(ds_error * _by_key(k)) + _max(delta_error * _mean_key(problem, p)) + walk_k * _max(ds @ k)),
-        "dk": scale * (_max((ds_error + p * delta_error) * _by_row(q)) + walk_q * _max(ds.swapaxes(-1, -2) @ q)),
+        "dk": scale * (_max(ds_error * _by_row(q)) + np.sqrt(_max(shared)) + walk_q * _max(ds.swapaxes(-1, -2) @ q)),
         "dv": _max(p_error * _by_row(do)) + walk_q * _max((p * z).swapaxes(-1, -2) @ do),
     }
     return out | {name: (u + _max(row)) * _max(problem.exact(name)) + terms[name] for name in terms}
