@@ -1,5 +1,6 @@
 """Every implementation answers every case, forward, lse and gradients, in every dtype, by the error budget."""
 
+import contextlib
 import functools
 import warnings
 from importlib.util import find_spec
@@ -55,10 +56,21 @@ def answers(attend, case: Case) -> dict[str, torch.Tensor]:
     """o, lse, dq, dk, dv; the loss also has a gradient with respect to lse where there is one."""
     x, options = case
     q, k, v = (t.detach().requires_grad_() for t in x[:3])
-    o, lse = attend(q, k, v, **options)
-    dq, dk, dv = torch.autograd.grad((o,) if lse is None else (o, lse), (q, k, v), gradient_of(case, lse is not None))
+    with watched(attend):
+        o, lse = attend(q, k, v, **options)
+        outputs = (o,) if lse is None else (o, lse)
+        dq, dk, dv = torch.autograd.grad(outputs, (q, k, v), gradient_of(case, lse is not None))
     out = {"o": o, "dq": dq, "dk": dk, "dv": dv}
     return out if lse is None else out | {"lse": lse}
+
+
+def watched(attend):
+    """Kernels run under the interpreter's watch: out of bounds, races, outputs not written, overflow of offsets."""
+    if attend is not TORCH["triton"] or torch.cuda.is_available():
+        return contextlib.nullcontext()
+    from flashlib.instruments.interpreter import watch
+
+    return watch()
 
 
 def gradient_of(case: Case, with_lse: bool) -> tuple[torch.Tensor, ...]:

@@ -23,12 +23,40 @@ class Tile(NamedTuple):
     stages: int
 
 
-def _entries(kernel: str, dtype: str, table: dict[tuple[int, int], dict[int, tuple[int, int, int, int]]]) -> list[Tile]:
+Sizes = tuple[int, int, int, int]  # BLOCK_M, BLOCK_N, warps, stages
+
+
+def _entries(kernel: str, dtype: str, table: dict[tuple[int, int], dict[int, Sizes]]) -> list[Tile]:
     return [Tile(kernel, chip, D, dtype, *sizes) for chip, row in table.items() for D, sizes in row.items()]
 
 
 INTERPRETED = Tile("any", (0, 0), 256, "any", 32, 32, 4, 1)  # no chip to fit; small, so that tests see many tiles
-ENTRIES: list[Tile] = []
+ENTRIES: list[Tile] = [
+    *_entries("forward", "16-bit", {
+        (7, 5): {64: (64, 32, 8, 1), 128: (32, 32, 8, 1), 256: (16, 16, 8, 1)},
+        (8, 0): {64: (128, 64, 4, 3), 128: (128, 64, 8, 3), 256: (64, 64, 8, 2)},
+        (8, 6): {64: (128, 64, 4, 3), 128: (128, 64, 8, 3), 256: (64, 32, 8, 2)},
+        (9, 0): {64: (128, 128, 8, 3), 128: (128, 64, 8, 3), 256: (64, 64, 8, 2)},
+        (12, 0): {64: (128, 64, 4, 3), 128: (128, 64, 8, 3), 256: (64, 32, 8, 2)},
+    }),
+    *_entries("forward", "float32", {(7, 5): {64: (32, 32, 8, 1), 128: (32, 32, 8, 1), 256: (16, 16, 8, 1)}}),
+    *_entries("dkdv", "16-bit", {
+        (7, 5): {64: (32, 32, 8, 1), 128: (16, 16, 8, 1)},
+        (8, 0): {64: (64, 128, 8, 3), 128: (32, 64, 8, 2), 256: (32, 32, 8, 1)},
+    }),
+    *_entries("dkdv", "float32", {
+        (7, 5): {64: (32, 32, 8, 1), 128: (16, 16, 8, 1)},
+        (8, 0): {64: (32, 32, 8, 1), 128: (32, 32, 8, 1), 256: (16, 16, 8, 1)},
+    }),
+    *_entries("dq", "16-bit", {
+        (7, 5): {64: (32, 32, 8, 1), 128: (16, 16, 8, 1)},
+        (8, 0): {64: (128, 64, 8, 3), 128: (64, 64, 8, 2), 256: (32, 32, 8, 1)},
+    }),
+    *_entries("dq", "float32", {
+        (7, 5): {64: (32, 32, 8, 1), 128: (16, 16, 8, 1)},
+        (8, 0): {64: (32, 32, 8, 1), 128: (32, 32, 8, 1), 256: (16, 16, 8, 1)},
+    }),
+]  # fmt: skip
 
 
 def has(capability: tuple[int, int], q: Tensor, v: Tensor) -> bool:

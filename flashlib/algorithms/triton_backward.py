@@ -8,7 +8,7 @@ again from q, k and lse. No program writes where another does: nothing is atomic
 import triton
 import triton.language as tl
 
-from flashlib.algorithms.triton_tile import INFINITY, finite, kept, last_bad_row, load_tile, locate, store_tile
+from flashlib.algorithms.triton_tile import INFINITY, finite, has_bad, kept, last_bad_row, load_tile, locate, store_tile
 
 
 @triton.jit
@@ -76,13 +76,15 @@ def _dkdv_tile(
         MASKED, CAUSAL, DROPOUT,
     )  # fmt: skip
     if MASKED:
-        last = last_bad_row(do, rows)
-        do, q = tl.where(finite(do), do, 0.0), tl.where(finite(q), q, 0.0)
+        if has_bad(do):  # a bad dO of row i spoils the values that row i sees, and no others
+            last = last_bad_row(do, rows)
+            first_hidden = last + shift + 1 if CAUSAL else last * 0 + Sk
+            dv = tl.where((last[None, :] >= 0) & (cols[:, None] < first_hidden[None, :]), float("nan"), dv)
+            do = tl.where(finite(do), do, 0.0)
+        if has_bad(q):
+            q = tl.where(finite(q), q, 0.0)
     dv = tl.dot(tl.trans(zp.to(do.dtype)), do, dv, input_precision="ieee")
     dk = tl.dot(tl.trans(ds.to(q.dtype)), q, dk, input_precision="ieee")
-    if MASKED:  # a bad dO of row i spoils the values that row i sees
-        first_hidden = last + shift + 1 if CAUSAL else last * 0 + Sk
-        dv = tl.where((last[None, :] >= 0) & (cols[:, None] < first_hidden[None, :]), float("nan"), dv)
     return dk, dv
 
 
@@ -112,7 +114,7 @@ def dkdv_kernel(
         h = hkv * GROUP + g
         Qh, DOh = locate(Q, q_strides, b, h), locate(DO, do_strides, b, h)
         row_at = (b * H + h).to(tl.int64) * Sq
-        for i0 in tl.range(first, full, BLOCK_M):
+        for i0 in tl.range(first, full, BLOCK_M, num_stages=1):
             dk, dv = _dkdv_tile(
                 dk, dv, k, v, Qh, DOh, LSE + row_at, DELTA + row_at, q_strides, do_strides, i0, cols, d, e, Sq, Sk,
                 shift, scale_log2, seed, threshold, inverse_keep, b, h, D, DV, BLOCK_M, True, CAUSAL, DROPOUT, NEGATE,
@@ -140,7 +142,8 @@ def _dq_tile(
         MASKED, CAUSAL, DROPOUT,
     )  # fmt: skip
     if MASKED:
-        k = tl.where(finite(k), k, 0.0)
+        if has_bad(k):
+            k = tl.where(finite(k), k, 0.0)
     return tl.dot(ds.to(k.dtype), k, dq, input_precision="ieee")
 
 
@@ -176,7 +179,7 @@ def dq_kernel(
             dq, q, do, lse, delta, K, V, k_strides, v_strides, rows, j0, d, e, Sk, shift, scale_log2, seed, threshold,
             inverse_keep, b, h, D, DV, BLOCK_N, False, CAUSAL, DROPOUT,
         )  # fmt: skip
-    for j0 in tl.range(full, seen_by_some, BLOCK_N):
+    for j0 in tl.range(full, seen_by_some, BLOCK_N, num_stages=1):
         dq = _dq_tile(
             dq, q, do, lse, delta, K, V, k_strides, v_strides, rows, j0, d, e, Sk, shift, scale_log2, seed, threshold,
             inverse_keep, b, h, D, DV, BLOCK_N, True, CAUSAL, DROPOUT,

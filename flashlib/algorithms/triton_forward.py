@@ -8,7 +8,16 @@ Scores are kept in units of log2, because the hardware's exponential is 2ˣ: ``s
 import triton
 import triton.language as tl
 
-from flashlib.algorithms.triton_tile import INFINITY, finite, first_bad_row, kept, load_tile, locate, store_tile
+from flashlib.algorithms.triton_tile import (
+    INFINITY,
+    finite,
+    first_bad_row,
+    has_bad,
+    kept,
+    load_tile,
+    locate,
+    store_tile,
+)
 
 
 @triton.jit
@@ -40,14 +49,11 @@ def _attend_tile(
     v = load_tile(V, v_strides, cols, dv, Sk, DV)  # HBM → SRAM: BLOCK_N · DV elements
     acc = acc * shrink[:, None]
     if MASKED:
-        # a weight of 0 does not stop a NaN in v: 0 · NaN = NaN. Multiply by 0 instead, then mark the rows that see it.
-        bad = first_bad_row(v, cols, Sk)
-        v = tl.where(finite(v), v, 0.0)
-        acc = tl.dot(p.to(v.dtype), v, acc, input_precision="ieee")
-        last_seen = rows + shift if CAUSAL else rows * 0 + Sk - 1
-        acc = tl.where((bad[None, :] < Sk) & (bad[None, :] <= last_seen[:, None]), float("nan"), acc)
-    else:
-        acc = tl.dot(p.to(v.dtype), v, acc, input_precision="ieee")
+        if has_bad(v):  # 0 · NaN = NaN: a weight of 0 does not stop it. Mark the rows that see it, then clear it.
+            last_seen = tl.minimum(rows + shift, Sk - 1) if CAUSAL else rows * 0 + Sk - 1
+            acc = tl.where(first_bad_row(v, cols, Sk)[None, :] <= last_seen[:, None], float("nan"), acc)
+            v = tl.where(finite(v), v, 0.0)
+    acc = tl.dot(p.to(v.dtype), v, acc, input_precision="ieee")
     return acc, m_new, l
 
 
@@ -88,7 +94,7 @@ def forward_kernel(
             acc, m, l, q, K, V, k_strides, v_strides, rows, j0, d, dv, Sk, shift, scale_log2, seed, threshold, b, h,
             D, DV, BLOCK_N, False, CAUSAL, DROPOUT,
         )  # fmt: skip
-    for j0 in tl.range(full, seen_by_some, BLOCK_N):
+    for j0 in tl.range(full, seen_by_some, BLOCK_N, num_stages=1):  # one or two tiles: a pipeline costs registers
         acc, m, l = _attend_tile(
             acc, m, l, q, K, V, k_strides, v_strides, rows, j0, d, dv, Sk, shift, scale_log2, seed, threshold, b, h,
             D, DV, BLOCK_N, True, CAUSAL, DROPOUT,

@@ -28,6 +28,12 @@ def finite(x):
 
 
 @triton.jit
+def has_bad(x):
+    """Whether a tile holds a NaN or inf: 0 · x is 0 for all other numbers. One scalar, so that a branch can skip."""
+    return tl.sum(tl.sum(x.to(tl.float32) * 0.0, 0), 0) != 0.0
+
+
+@triton.jit
 def first_bad_row(x, rows, n_rows):
     """For each column of a tile, the first row that holds a NaN or inf; n_rows if none does."""
     return tl.min(tl.where(finite(x), n_rows, rows[:, None]), 0)
