@@ -26,8 +26,9 @@ help:
 .venv/.ok: pyproject.toml constraints.txt tools/install.py
 	@$(PYTHON) tools/install.py
 
+# The settings in tools/lab: no question about news or updates covers the first cell.
 lab: .venv/.ok
-	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(LAB_FLAGS)
+	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb --LabApp.app_settings_dir=tools/lab $(LAB_FLAGS)
 
 test: .venv/.ok
 	$(BIN)/ruff check .

@@ -222,8 +222,8 @@ def test_traffic_written_out_by_hand():
     m.reset()
     pipelines.four_steps(m, q, k, v, block=2, causal=True)
     kernels = m.report().by_kernel
-    assert list(kernels) == ["QK^T", "scale", "mask", "softmax", "PV"]
-    assert kernels["QK^T"].read == {"Q": 24 * F8, "K": 72 * F8} and kernels["QK^T"].written == {"S": 36 * F8}
+    assert list(kernels) == ["QKᵀ", "scale", "mask", "softmax", "PV"]
+    assert kernels["QKᵀ"].read == {"Q": 24 * F8, "K": 72 * F8} and kernels["QKᵀ"].written == {"S": 36 * F8}
     assert kernels["scale"].read == kernels["mask"].read == kernels["softmax"].read == {"S": 36 * F8}
     assert kernels["PV"].read == {"P": 36 * F8, "V": 72 * F8} and kernels["PV"].written == {"O": 24 * F8}
 

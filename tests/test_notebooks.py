@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import nbformat
 import pytest
 
-from tools import build_html
-from tools.course import load
+from tools import build_html, page_text
+from tools.course import ROOT, load
 from tools.normal_form import normal
 from tools.run_notebooks import chosen, execute
 
@@ -94,9 +95,55 @@ def test_links_between_notebooks_become_links_between_pages() -> None:
     )
 
 
+def test_a_link_to_what_is_no_page_goes_to_the_repository_or_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "[the law, `merge`](../flashlib/algorithms/online.py) `[a](../x.py)` [later](99_later.ipynb)"
+    monkeypatch.setattr(build_html, "repository", lambda: "")
+    assert build_html._links(text) == "the law, `merge` `[a](../x.py)` later"
+    monkeypatch.setattr(build_html, "repository", lambda: "https://example.org/o/r")
+    assert build_html._links("[x](../CHANGELOG.md)", "docs") == "[x](https://example.org/o/r/blob/main/CHANGELOG.md)"
+    assert (
+        build_html._links("[x](../notebooks/00_start_here.ipynb) [y](#hbm)", "docs")
+        == "[x](00_start_here.html) [y](#hbm)"
+    )
+
+
+def test_formulas_become_mathml_and_code_stays() -> None:
+    code = "`$x$` and ``a ` $y$``\n\n```\ncost = $5 + $6\n```\n"
+    assert page_text.formulas(code) == code
+    assert page_text.formulas("it costs $5 or \\$6, not $ 7") == "it costs $5 or \\$6, not $ 7"
+    text = page_text.formulas("row $i$: $$ s_{ij}\n = 1 $$ `$`")
+    assert text.count("<math") == 2 and "$" not in text.removesuffix("`$`") and "\n" not in text
+    assert "<mi>i</mi>" in text and 'display="block"' in text
+
+
+@pytest.mark.parametrize("path", [c.path for c in load().chapters], ids=lambda p: p.stem)
+def test_every_formula_of_a_chapter_converts(path: Path) -> None:
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type == "markdown":
+            left = re.sub(r"```.*?```|`[^`]*`", "", page_text.formulas(cell.source), flags=re.S)
+            assert "$" not in left, cell.id
+
+
+def test_a_page_needs_no_network() -> None:
+    cells = [nbformat.v4.new_markdown_cell("The cost is $N^2$.\n\n$$ a_b * c_d * e $$"), nbformat.v4.new_code_cell("1")]
+    body, _ = build_html.page(nbformat.v4.new_notebook(cells=cells), "t", '<nav aria-label="Chapters"></nav>')
+    assert body.count("<math") == 2 and body.count("</math>") == 2 and "<em>" not in body
+    assert "<script" not in body and not re.search(r"""(src=|href=|url\(|@import )["']?(https?:)?//""", body)
+    assert 'aria-label="Chapters, again"' in body
+
+
+def test_dead_links_between_pages_are_found(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text('<a href="b.html#x"></a><a href="b.html#y"></a><a href="https://example.org/c">')
+    (tmp_path / "b.html").write_text('<p id="x"><a href="#x"></a><a href="../c.py"></a><img src="d.png">')
+    assert page_text.broken(tmp_path) == ["a.html: b.html#y", "b.html: ../c.py", "b.html: d.png"]
+
+
 def test_index_lists_every_chapter() -> None:
     text = build_html.index(load())
     assert all(f'href="{c.file}.html"' in text for c in load().chapters)
+    assert all(f'href="{doc.stem}.html"' in text for doc in (ROOT / "docs").glob("*.md"))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert build_html.FOR_WHOM in " ".join(readme.split()) and build_html.FOR_WHOM in text
 
 
 def test_normal_form_names_cells_without_names() -> None:

@@ -227,6 +227,26 @@ def test_table_marks_its_headers_and_prints_in_columns(sent):
         display.table([[1, 2], [1]], ["a", "b"])
 
 
+@pytest.mark.parametrize(
+    "text", ["12", "−3.5", "1.52 GiB", "1.2e-07", "989 TFLOP/s", "3 of 15", "2 × 64", "~ 40 %", "1,024", "0 1"]
+)
+def test_numbers_and_their_units_stand_to_the_right(sent, text):
+    display.table([["a", text]], ["name", "x"])
+    assert f'<td style="text-align:right;white-space:nowrap">{text}</td>' in sent[0][0]["text/html"]
+
+
+@pytest.mark.parametrize("text", ["00 · Start here", "05 · Backward", "2 kernels instead of 5", "o", "−inf", "3D view"])
+def test_words_stand_to_the_left(sent, text):
+    display.table([[text, 1]], ["name", "x"])
+    assert f'<th scope="row" style="text-align:left;white-space:nowrap">{text}</th>' in sent[0][0]["text/html"]
+
+
+def test_a_short_caption_is_not_broken_to_a_narrow_table(sent):
+    for caption, broken in (("c" * 79, False), ("c" * 80, True)):
+        display.table([[1]], ["x"], caption)
+        assert ("nowrap" not in sent[-1][0]["text/html"].partition("</caption>")[0]) == broken
+
+
 # --- the visual language
 
 
@@ -474,6 +494,23 @@ def test_trace_is_the_two_pass_softmax(block):
         top = row[:edge].max()
         assert m == top
         assert l == pytest.approx(np.exp(row[:edge] - top).sum() if top > -np.inf else 0.0, rel=16 * 2**-52)
+
+
+@pytest.mark.parametrize(
+    ("row", "block", "said"),
+    [
+        ([0, 1, 2, 1, 3, 2], 2, "Tiles of 2: each new maximum shrinks the sum of the past"),
+        ([0, 1, 2, 1, 3, 2], 6, "One tile of 6: nothing to shrink"),
+        ([0, 1, 2, 1, 3, 2], 100, "One tile of 6: nothing to shrink"),
+        ([3, 2, 2, 1, 1, 0], 2, "Tiles of 2: no new maximum after the first, nothing to shrink"),
+        ([-np.inf, -np.inf, 2, 1], 2, "Tiles of 2: no new maximum after the first, nothing to shrink"),
+    ],
+)
+def test_the_picture_claims_no_shrinking_where_there_is_none(row, block, said):
+    fig = streams.figure(row, block)
+    assert streams.headline(row, block) == said == fig._suptitle.get_text()
+    labels = [label for ax in fig.axes for label in ax.get_legend_handles_labels()[1]]
+    assert any("shrinks" in label for label in labels) == ("shrinks" in said)
 
 
 def test_spread_keeps_order_and_distance():

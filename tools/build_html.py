@@ -1,7 +1,8 @@
 """Builds the course as web pages, with results, in build/html: `make html`.
 
-Every notebook is executed with FLASHLIB_STATIC=1, so that a figure with sliders becomes a picture. Exit status 1 if a
-notebook fails or if a figure has no alt text.
+Every notebook is executed with FLASHLIB_STATIC=1, so that a figure with sliders becomes a picture. The pages hold no
+script and fetch nothing: they can be read without a network. Exit status 1 if a notebook fails, a figure has no alt
+text, or a link between pages leads nowhere.
 """
 
 from __future__ import annotations
@@ -11,27 +12,40 @@ import logging
 import re
 import shutil
 import sys
+from collections.abc import Container
 from pathlib import Path
 
 import nbformat
 from nbconvert import HTMLExporter
 
+from tools import page_text
 from tools.course import ROOT, Chapter, Course, load, repository
 from tools.run_notebooks import execute
 
 OUT = ROOT / "build" / "html"
-# Folded answers, tables and figures need no script; the colours keep the contrast that readers need.
+# Folded answers, formulas, tables and figures need no script; the colours keep the contrast that readers need.
 STYLE = """
 <style>
-  nav.course { max-width: 60rem; margin: 1rem auto; padding: 0 1rem; font-family: sans-serif; display: flex; gap: 2rem;
-    justify-content: space-between; flex-wrap: wrap; }
-  body.course { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; font-family: sans-serif; line-height: 1.5; }
+  nav.course { max-width: 66rem; box-sizing: border-box; margin: 1rem auto; padding: 0 1rem; font-family: sans-serif;
+    display: flex; gap: 2rem; justify-content: space-between; flex-wrap: wrap; }
+  body.course { max-width: 66rem; margin: 2rem auto; padding: 0 1rem; font-family: sans-serif; line-height: 1.5; }
   body.course td, body.course th { text-align: left; padding: .4rem .8rem; vertical-align: top; }
-  nav.course a { text-decoration: underline; }
-  .jp-InputPrompt, .jp-OutputPrompt { color: #555 !important; }
+  main { max-width: 66rem; margin: 0 auto; }
+  nav.course a, .jp-RenderedHTMLCommon a:not(.anchor-link) { text-decoration: underline; }
+  .jp-RenderedMarkdown { max-width: 48rem; }
+  .jp-InputPrompt, .jp-OutputPrompt { color: #555 !important; opacity: 1 !important; }
+  .highlight .c1 { color: #306060 !important; }
+  .highlight .o, .highlight .ow { color: #8a1bd6 !important; }
+  .highlight .mi, .highlight .mf { color: #006b00 !important; }
   figure img { max-width: 100%; height: auto; }
+  @media (max-width: 48rem) {
+    .highlight pre { white-space: pre-wrap !important; overflow-wrap: anywhere; }
+    caption { white-space: normal !important; }
+  }
 </style>
 """
+# A sentence of the README.
+FOR_WHOM = "You need Python, some NumPy, and to have met attention once."
 
 
 class _Alt(logging.Handler):
@@ -47,15 +61,25 @@ class _Alt(logging.Handler):
             self.found.append(record.getMessage())
 
 
-def _links(source: str) -> str:
+def _target(path: str, chapters: Container[str]) -> str | None:
+    """The address that a link to a file of the repository has on a page; None if it has none."""
+    folder, _, name = path.rpartition("/")
+    stem, _, kind = name.rpartition(".")
+    if path == "README.md":
+        return "index.html"
+    if (folder, kind) == ("docs", "md") or ((folder, kind) == ("notebooks", "ipynb") and stem in chapters):
+        return f"{stem}.html"
+    return f"{repository()}/blob/main/{path}" if repository() else None
+
+
+def _links(source: str, folder: str = "notebooks") -> str:
     """Links between the repository's files, as links between pages."""
-    source = re.sub(r"\]\((\d\d_[a-z0-9_]+)\.ipynb(#[^)]*)?\)", r"](\1.html\2)", source)
-    source = re.sub(r"\]\(\.\./README\.md(#[^)]*)?\)", r"](index.html)", source)
-    return re.sub(r"\]\(\.\./docs/([A-Z]+)\.md(#[^)]*)?\)", r"](\1.html\2)", source)
+    chapters = {c.file for c in load().chapters}
+    return page_text.links(source, folder, lambda path: _target(path, chapters))
 
 
-def _nav(course: Course, chapter: Chapter | None) -> str:
-    """The line of links above and below a page."""
+def _nav(course: Course, chapter: Chapter | None, here: str = "") -> str:
+    """The line of links above and below a page; `here` is the page's own file, to which it needs no link."""
     links = ['<a href="index.html">All chapters</a>']
     if chapter:
         place = course.chapters.index(chapter)
@@ -63,15 +87,16 @@ def _nav(course: Course, chapter: Chapter | None) -> str:
             if 0 <= place + step < len(course.chapters):
                 other = course.chapters[place + step]
                 links.append(f'<a rel="{relation}" href="{other.file}.html">{word}: {html.escape(other.name)}</a>')
-    links.append('<a href="GLOSSARY.html">Glossary</a>')
+    if here != "GLOSSARY.html":
+        links.append('<a href="GLOSSARY.html">Glossary</a>')
     return f'<nav class="course" aria-label="Chapters">{" ".join(links)}</nav>'
 
 
-def page(nb: nbformat.NotebookNode, title: str, nav: str) -> tuple[str, list[str]]:
+def page(nb: nbformat.NotebookNode, title: str, nav: str, folder: str = "notebooks") -> tuple[str, list[str]]:
     """A notebook's page, and what nbconvert says about missing alt text."""
     for cell in nb.cells:
         if cell.cell_type == "markdown":
-            cell.source = _links(cell.source)
+            cell.source = page_text.formulas(_links(cell.source, folder))
     heard = _Alt()
     exporter = HTMLExporter(embed_images=False)
     exporter.log.addHandler(heard)
@@ -79,13 +104,16 @@ def page(nb: nbformat.NotebookNode, title: str, nav: str) -> tuple[str, list[str
         body, _ = exporter.from_notebook_node(nb, resources={"metadata": {"name": title}})
     finally:
         exporter.log.removeHandler(heard)
+    # nbconvert's template loads MathJax, RequireJS and Mermaid from the network, whether they are needed or not.
+    body = re.sub(r"<script\b.*?</script>", "", body, flags=re.S)
     body = body.replace("</head>", STYLE + "</head>", 1)
     body = re.sub(r"(<body[^>]*>)", lambda m: m.group(1) + nav, body, count=1)
-    return body.replace("</body>", nav + "</body>", 1), heard.found
+    again = nav.replace('aria-label="Chapters"', 'aria-label="Chapters, again"')
+    return body.replace("</body>", again + "</body>", 1), heard.found
 
 
 def index(course: Course) -> str:
-    """The first page: every chapter with its promise and its time."""
+    """The first page: whom the course is for, and every chapter with its promise and its time."""
     rows = "".join(
         f'<tr><td><a href="{c.file}.html">{html.escape(c.name)}</a></td><td>{html.escape(c.promise)}</td>'
         f"<td>{c.minutes_read}</td></tr>"
@@ -98,8 +126,10 @@ def index(course: Course) -> str:
     columns = "<thead><tr><th>chapter</th><th>what it does</th><th>minutes</th></tr></thead>"
     return (
         f'<!doctype html><html lang="en"><head>{head}{view}</head><body class="course"><main>'
-        f"<h1>{html.escape(course.title)}</h1><table>{columns}<tbody>{rows}</tbody></table>"
-        f'<p><a href="GLOSSARY.html">Glossary</a></p>{source}</main></body></html>\n'
+        f"<h1>{html.escape(course.title)}</h1><p>{FOR_WHOM}</p>"
+        f"<table>{columns}<tbody>{rows}</tbody></table>"
+        '<p><a href="GLOSSARY.html">Glossary</a> · <a href="TEACHING.html">Teaching with this course</a> · '
+        f'<a href="CONTRIBUTING.html">Contributing</a></p>{source}</main></body></html>\n'
     )
 
 
@@ -122,14 +152,16 @@ def main() -> int:
             print("   ", line)
         bad += bool(missing)
     for doc in sorted((ROOT / "docs").glob("*.md")):
-        text = re.sub(r"\]\(\.\./notebooks/", "](", doc.read_text(encoding="utf-8"))
-        text = re.sub(r"\]\(([A-Z]+)\.md(#[^)]*)?\)", r"](\1.html\2)", text)
-        nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])
-        body, _ = page(nb, doc.stem.capitalize(), _nav(course, None))
-        (OUT / f"{doc.stem}.html").write_text(body, encoding="utf-8")
+        nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(doc.read_text(encoding="utf-8"))])
+        file = f"{doc.stem}.html"
+        body, _ = page(nb, doc.stem.capitalize(), _nav(course, None, file), "docs")
+        (OUT / file).write_text(body, encoding="utf-8")
     (OUT / "index.html").write_text(index(course), encoding="utf-8")
+    dead = page_text.broken(OUT)
+    for link in dead:
+        print(f"leads nowhere: {link}")
     print(f"{Path('build') / 'html' / 'index.html'}" + (f": {bad} chapters need mending" if bad else ""))
-    return int(bad > 0)
+    return int(bad > 0 or bool(dead))
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ def four_steps_tiles(
     width = max(d, d if dv is None else dv, 2)  # the softmax keeps two numbers a row beside S
     chip = chip_itemsize(itemsize)
     for columns in PANEL_COLUMNS:
-        # QK^T holds Q, K and S; PV holds P, V and acc. Counted as if the panel were of the wider dtype in both.
+        # QKᵀ holds Q, K and S; PV holds P, V and acc. Counted as if the panel were of the wider dtype in both.
         room = sram_bytes - columns * width * itemsize
         rows = int(room // ((columns + width) * chip))
         if rows >= columns:
@@ -136,7 +136,7 @@ def four_steps_by_kernel(
     square = Nq * Nk
     sweeps = 1 if softmax_rows(sram_bytes, Nk, itemsize, rows) else 3
     elements = {
-        "QK^T": (Nq * d + panels * Nk * d, square),
+        "QKᵀ": (Nq * d + panels * Nk * d, square),
         "scale": (square, square),
         "mask": (square, square),
         "softmax": (sweeps * square, square),

@@ -67,7 +67,7 @@ def four_steps(
 ) -> Result:
     """Attention as eager PyTorch runs it: one kernel a step, S and P (Nq, Nk) written to HBM between the kernels.
 
-    Kernels: `QK^T` (a panel of Q stays on chip while K streams past: Q is read once, K once a panel), `scale`, `mask`
+    Kernels: `QKᵀ` (a panel of Q stays on chip while K streams past: Q is read once, K once a panel), `scale`, `mask`
     (causal only; the mask comes from the indices, no mask tensor is read), `softmax` (safe: a row is read once if it
     fits in SRAM; if not, three times: maximum, sum, result), `PV` (a panel of O stays while P and V stream past).
 
@@ -95,7 +95,7 @@ def four_steps(
     S, P = (m.hbm_empty(name, (n_q, n_k), q.dtype, device=device) for name in "SP")
     O = m.hbm_empty("O", (n_q, dv), q.dtype, device=device)
 
-    with m.kernel("QK^T"):
+    with m.kernel("QKᵀ"):
         for i in _tiles(n_q, rows):
             q_i = _wide(m.load(Q, i), lib)  # HBM → SRAM: rows·d elements, once
             for j in _tiles(n_k, columns):

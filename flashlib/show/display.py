@@ -1,6 +1,7 @@
 """Put a figure, an explorer or a table in front of every reader, with the text that says the same."""
 
 import html
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,11 @@ from .bundle import bundle, described, encoded, publish
 from .explorer import choose, explore
 
 __all__ = ["bundle", "choose", "explore", "show", "table"]
+
+SHORT_CELL, SHORT_CAPTION = 30, 80  # characters; what is shorter stays on one line
+_NUMBER = r"[−\-+~<>≤≥≈]*\s*\d[\d.,]*(?:e[−+-]?\d+)?"
+_UNIT = r"(?:\s?(?:%|[^\W\d_]{1,6}(?:/[^\W\d_]{1,5})?))?"
+_NUMBERS = re.compile(rf"{_NUMBER}{_UNIT}(?:(?:\s?(?:×|/|–|±|of|to|,)\s?|\s){_NUMBER}{_UNIT})*")
 
 
 def show(fig: Any, *, alt: str, caption: str | None = None) -> None:
@@ -36,7 +42,7 @@ def table(rows: Sequence[Sequence[Any]], headers: Sequence[str], caption: str | 
     Parameters
     ----------
     rows : sequence of sequences
-        Cells are printed with ``str``; numbers are set to the right.
+        Cells are printed with ``str``; a column of numbers, with or without a unit, is set to the right.
     headers : sequence of str
         One per column.
     caption : str, optional
@@ -55,7 +61,8 @@ def table(rows: Sequence[Sequence[Any]], headers: Sequence[str], caption: str | 
     esc = html.escape
 
     def cell(j: int, text: str) -> str:
-        align = f' style="text-align:{"right" if right[j] else "left"}"'
+        wrap = ";white-space:nowrap" if len(text) < SHORT_CELL else ""
+        align = f' style="text-align:{"right" if right[j] else "left"}{wrap}"'
         return f'<th scope="row"{align}>{esc(text)}</th>' if j == 0 else f"<td{align}>{esc(text)}</td>"
 
     head = "".join(
@@ -63,7 +70,9 @@ def table(rows: Sequence[Sequence[Any]], headers: Sequence[str], caption: str | 
         for j, h in enumerate(headers)
     )
     body = "".join("<tr>" + "".join(cell(j, c) for j, c in enumerate(row)) + "</tr>" for row in cells)
-    title = f'<caption style="text-align:left">{esc(caption)}</caption>' if caption else ""
+    # A caption would otherwise be broken to the width of the columns, however narrow they are.
+    wrap = ";white-space:nowrap" if caption and len(caption) < SHORT_CAPTION else ""
+    title = f'<caption style="text-align:left{wrap}">{esc(caption)}</caption>' if caption else ""
     widths = [max([len(str(h)), *(len(row[j]) for row in cells)]) for j, h in enumerate(headers)]
 
     def line(row: Sequence[str]) -> str:
@@ -83,4 +92,5 @@ def table(rows: Sequence[Sequence[Any]], headers: Sequence[str], caption: str | 
 
 
 def _numeric(text: str) -> bool:
-    return any(c.isdigit() for c in text) and text.lstrip("−-+~<>≤≥ ")[:1].isdigit()
+    """Whether a cell is a number, or several, each perhaps with a unit: "1.5 GiB", "3 of 15", not "05 · Backward"."""
+    return bool(_NUMBERS.fullmatch(text.strip()))

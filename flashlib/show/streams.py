@@ -62,10 +62,36 @@ def trace(scores_row: Any, block: int) -> Trace:
     return Trace(edges, np.array(m), np.array(l), np.array(factor))
 
 
+def headline(scores_row: Any, block: int) -> str:
+    """What happens to the running sum of a row in tiles of `block` keys, in one line: the title of its figure.
+
+    Parameters
+    ----------
+    scores_row : array (N,)
+        Scaled scores; −inf where the row may not look.
+    block : int
+        Keys in a tile.
+
+    Raises
+    ------
+    ValueError
+        As `trace`.
+    """
+    t = trace(scores_row, block)
+    if _shrunk(t).any():
+        return f"Tiles of {block}: each new maximum shrinks the sum of the past"
+    if len(t.factor) == 1:
+        return f"One tile of {t.edges[-1]}: nothing to shrink"
+    return f"Tiles of {block}: no new maximum after the first, nothing to shrink"
+
+
+def _shrunk(t: Trace) -> np.ndarray:
+    """Which tiles bring a new maximum to a row that has a sum already."""
+    return (t.factor < 1) & np.isfinite(t.m[:-1])
+
+
 @styled
-def figure(
-    scores_row: Any, block: int, *, title: str = "Each new maximum shrinks the sum of the past", symbol: str = "s"
-) -> Figure:
+def figure(scores_row: Any, block: int, *, title: str | None = None, symbol: str = "s") -> Figure:
     """Draw a row's scores with the running maximum m, the running sum l, and the factor exp(m_old − m_new).
 
     Parameters
@@ -74,8 +100,8 @@ def figure(
         Scaled scores; −inf where the row may not look.
     block : int
         Keys in a tile. Borders between tiles are drawn.
-    title : str
-        What to see.
+    title : str, optional
+        What to see; if not given, `headline` says it.
     symbol : str
         What the scores are called.
 
@@ -86,7 +112,9 @@ def figure(
     """
     s, t = _row(scores_row), trace(scores_row, block)
     few = len(t.factor) <= FEW
-    fig, axes = canvas(3, 1, title=title, size=(9.0, 6.6), sharex=True, height_ratios=[1.25, 1.25, 1.0])
+    fig, axes = canvas(
+        3, 1, title=title or headline(s, block), size=(9.0, 6.6), sharex=True, height_ratios=[1.25, 1.25, 1.0]
+    )
     top, middle, low = axes
     for ax in axes:
         ax.grid(False, axis="x")
@@ -202,13 +230,12 @@ def _sum(ax: Any, s: np.ndarray, t: Trace, few: bool) -> None:
 
 def _factor(ax: Any, t: Trace, few: bool) -> None:
     centre, width = (t.edges[:-1] + t.edges[1:]) / 2, np.diff(t.edges)
-    shrunk = t.factor < 1  # 1 means that the past was left as it was: drawn pale
     for part, face, hatch, text in (
-        (shrunk, COLOR["factor"], HATCH["factor"], "exp(m_old − m_new): the past shrinks"),
-        (~shrunk, "#DDDDDD", "", "1: no new maximum"),
+        (_shrunk(t), COLOR["factor"], HATCH["factor"], "exp(m_old − m_new): the past shrinks"),
+        (t.factor == 1, "#DDDDDD", "", "1: no new maximum"),
     ):
         if part.any():
-            ax.bar(
+            ax.bar(  # 1 means that the past was left as it was: drawn pale
                 centre[part],
                 t.factor[part],
                 width[part] * 0.62,
@@ -226,7 +253,8 @@ def _factor(ax: Any, t: Trace, few: bool) -> None:
     ax.set_ylim(0, 1.35 if few else 1.1)
     ax.set_yticks([0, 0.5, 1])
     ax.set_ylabel("factor")
-    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 0.98), ncols=2, borderaxespad=0.0, handlelength=1.8)
+    if ax.get_legend_handles_labels()[0]:  # a single tile has a past neither to shrink nor to leave
+        ax.legend(loc="lower left", bbox_to_anchor=(0.0, 0.98), ncols=2, borderaxespad=0.0, handlelength=1.8)
 
 
 def _signed(x: float) -> str:
