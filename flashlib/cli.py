@@ -1,12 +1,15 @@
-"""The command line: ``python -m flashlib doctor`` and ``python -m flashlib bench``."""
+"""The command line: ``python -m flashlib doctor``, ``bench`` and ``compile``."""
 
 from __future__ import annotations
 
 import json
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -118,3 +121,74 @@ def _show_bench(result: dict[str, Any]) -> None:
         mask = "causal" if e["causal"] else "full"
         grown.add_row(e["pass"], mask, *("-" if c is None else f"{c:.2f}" for c in cells))
     console.print(grown)
+
+
+@app.command("compile")
+def compile_tiles(  # a name of its own: `compile` is Python's
+    chip: Annotated[str | None, typer.Option("--chip", help="Only this chip, as sm80.")] = None,
+    dtype: Annotated[str | None, typer.Option("--dtype", help="Only float16, bfloat16 or float32.")] = None,
+    kernel: Annotated[str | None, typer.Option("--kernel", help="Only forward, dkdv or dq.")] = None,
+    width: Annotated[int | None, typer.Option("--width", help="Only 16, 32, 64, 128 or 256: D, padded.")] = None,
+    dropout: Annotated[bool, typer.Option("--dropout", help="Compile the kernels with dropout.")] = False,
+    ragged: Annotated[bool, typer.Option("--ragged", help="Compile for a D just below each width.")] = False,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Compilers at once; one a core by default.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compile every tile size for its chip, with no GPU; exit 1 on spills, too much memory or no tensor cores."""
+    from tqdm import tqdm
+
+    from flashlib.instruments import tile_table
+
+    if find_spec("triton") is None:
+        console.print("Triton is not installed here (it runs on Linux): nothing can be compiled.")
+        raise typer.Exit(code=2)
+    table = tile_table.cases(
+        chip=chip, dtype=dtype, kernel=kernel, width=width, dropout=dropout, ragged=ragged
+    )  # fmt: skip
+    if not table:
+        raise typer.BadParameter("no entry of flashlib.algorithms.tiles is like that")
+    rows = {}
+    with tqdm(total=len(table), file=sys.stderr, unit="kernel", disable=None) as bar:
+        for i, result in tile_table.compile_table(table, jobs=jobs):
+            rows[i] = tile_table.as_dict(table[i], result)
+            bar.update()
+    found = [rows[i] for i in range(len(table))]
+    if as_json:
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+    else:
+        _show_compiled(found)
+    raise typer.Exit(code=int(any(row["faults"] for row in found)))
+
+
+def _show_compiled(rows: list[dict[str, Any]]) -> None:
+    heads = ("kernel", "chip", "D", "dtype", "tile", "regs", "spill", "shared", "blocks")
+    table = Table(title="Tiles, compiled ahead of time", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for head in (*heads, "instructions", "dots", "2ˣ", "memory"):
+        table.add_column(head, no_wrap=True)
+    for r in rows:
+        tile = f"{r['block_m']}×{r['block_n']} w{r['warps']} s{r['stages']}"
+        first = (r["kernel"], r["chip"], str(r["D"]), r["dtype"], tile)
+        if "loops" not in r:
+            table.add_row(*first, "refused")
+            continue
+        loops = sorted(r["loops"], key=lambda loop: loop["total"])  # full tiles first, then those that need a mask
+        kinds = ["/".join(str(loop[k]) for loop in loops) for k in ("total", "special_function", "load_store")]
+        dots = "/".join(str(loop["tensor_core"]) for loop in loops)
+        if not any(loop["tensor_core"] for loop in loops):
+            dots = "/".join(f"{loop['fma']}F" for loop in loops)
+        shared = f"{r['shared_bytes'] / 1024:.0f}/{r['shared_limit'] // 1024}K"
+        numbers = (r["registers"], r["spill_bytes"], shared, r["blocks_per_sm"], kinds[0], dots, *kinds[1:])
+        table.add_row(*first, *map(str, numbers))
+    console.print(table)
+    console.print(
+        "regs, spill (B): a thread; shared: of what the chip gives a block; blocks: at once on an SM. Then the loops\n"
+        "that hold the dots, full tiles/masked tiles: all instructions, matrix instructions (F: multiply-adds, where\n"
+        "there are none), 2ˣ and the like, loads and stores.",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+    for r in (r for r in rows if r["faults"]):
+        what = f"{r['kernel']} {r['chip']} D={r['D']} {r['dtype']} {r['block_m']}×{r['block_n']}"
+        console.print(f"{what}: {'; '.join(r['faults'])}", highlight=False, markup=False, soft_wrap=True)
+    bad = sum(bool(r["faults"]) for r in rows)
+    triton = next((r["triton"] for r in rows if "triton" in r), "?")
+    console.print(f"{len(rows) - bad} of {len(rows)} as promised (triton {triton})", highlight=False)

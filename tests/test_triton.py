@@ -49,6 +49,20 @@ def test_compile_takes_it_whole():
         assert torch.equal(a, b)
 
 
+def test_the_front_door_compiles_whole_for_more_than_one_length():
+    torch._dynamo.reset()
+    compiled = torch.compile(flashlib.attention, backend="aot_eager", fullgraph=True)
+    for S in (17, 33, 40):
+        x = draw(S, B=1, Hq=2, Hkv=1, Sq=S, Sk=S + 4, D=8, library="torch", spread=1.0)
+        assert torch.equal(compiled(*x[:3], impl="triton"), flashlib.attention(*x[:3], impl="triton"))
+
+
+def test_forward_mode_is_refused_and_not_zero():
+    x = draw(1, B=1, Hq=1, Hkv=1, Sq=3, Sk=4, D=8, library="torch")
+    with pytest.raises(RuntimeError, match="no forward-mode derivative"):
+        torch.func.jvp(lambda q: flashlib.attention(q, x.k, x.v, impl="triton"), (x.q,), (torch.ones_like(x.q),))
+
+
 @pytest.mark.parametrize("sizes", [(16, 16), (64, 16), (16, 128), (128, 64)])
 @pytest.mark.parametrize("causal", [False, True])
 def test_tile_sizes_change_nothing_but_rounding(sizes, causal, monkeypatch):

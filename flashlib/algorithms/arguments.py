@@ -33,29 +33,37 @@ def check_tensor(name: str, x: object) -> None:
 
 def check_together(q: Tensor, k: Tensor, v: Tensor) -> None:
     """Refuse dtypes, devices and sizes that do not belong together."""
-    named = {"q": q, "k": k, "v": v}
-    dtypes = ", ".join(f"{name} {str(x.dtype).removeprefix('torch.')}" for name, x in named.items())
+    (B, Hq, _, D), (Bk, Hkv, Sk, Dk), (Bv, Hv, Sv, Dv) = q.shape, k.shape, v.shape
     if not q.dtype == k.dtype == v.dtype:
-        raise TypeError(f"attention: q, k, v must share one dtype, got {dtypes}")
+        raise TypeError(f"attention: q, k, v must share one dtype, got {_dtypes(q, k, v)}")
     if q.dtype not in DTYPES:
-        raise TypeError(f"attention: dtype must be float16, bfloat16, float32 or float64, got {dtypes}")
+        raise TypeError(f"attention: dtype must be float16, bfloat16, float32 or float64, got {_dtypes(q, k, v)}")
     if not q.device == k.device == v.device:
-        devices = ", ".join(f"{name} on {x.device}" for name, x in named.items())
+        devices = f"q on {q.device}, k on {k.device}, v on {v.device}"
         raise ValueError(f"attention: q, k, v must be on one device, got {devices}")
     if q.device.type == "meta":
         raise ValueError("attention: q, k, v must hold numbers, got tensors on the meta device")
-    shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in named.items())
-    (B, Hq, _, D), (Bk, Hkv, Sk, Dk), (Bv, Hv, Sv, Dv) = q.shape, k.shape, v.shape
     if not B == Bk == Bv:
-        raise ValueError(f"attention: batch sizes differ: {B}, {Bk}, {Bv} in {shapes}")
+        raise ValueError(f"attention: batch sizes differ: {B}, {Bk}, {Bv} in {_shapes(q, k, v)}")
     if D != Dk:
-        raise ValueError(f"attention: q and k must have the same last dimension D, got {D} and {Dk} in {shapes}")
-    if (Hkv, Sk) != (Hv, Sv):
-        raise ValueError(f"attention: k and v must agree in heads and keys, got {(Hkv, Sk)} and {(Hv, Sv)} in {shapes}")
+        raise ValueError(
+            f"attention: q and k must have the same last dimension D, got {D} and {Dk} in {_shapes(q, k, v)}"
+        )
+    if Hkv != Hv or Sk != Sv:
+        got = f"{(Hkv, Sk)} and {(Hv, Sv)} in {_shapes(q, k, v)}"
+        raise ValueError(f"attention: k and v must agree in heads and keys, got {got}")
     if D == 0 or Dv == 0:
-        raise ValueError(f"attention: D and Dv must be at least 1, got {D} and {Dv} in {shapes}")
+        raise ValueError(f"attention: D and Dv must be at least 1, got {D} and {Dv} in {_shapes(q, k, v)}")
     if (Hkv == 0) != (Hq == 0) or (Hkv and Hq % Hkv):
-        raise ValueError(f"attention: Hq must be a multiple of Hkv, got Hq={Hq}, Hkv={Hkv} in {shapes}")
+        raise ValueError(f"attention: Hq must be a multiple of Hkv, got Hq={Hq}, Hkv={Hkv} in {_shapes(q, k, v)}")
+
+
+def _dtypes(*qkv: Tensor) -> str:
+    return ", ".join(f"{name} {str(x.dtype).removeprefix('torch.')}" for name, x in zip("qkv", qkv, strict=True))
+
+
+def _shapes(*qkv: Tensor) -> str:
+    return ", ".join(f"{name} {tuple(x.shape)}" for name, x in zip("qkv", qkv, strict=True))
 
 
 def check_options(causal: object, scale: object, dropout_p: object, seed: object, return_lse: object, impl: object):

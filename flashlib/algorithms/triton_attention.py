@@ -2,6 +2,9 @@
 
 Registered as operators, forward and backward are one node each for `torch.compile`; what they save for the backward is
 q, k, v, o and lse.
+
+Known limits, where `tiled` is right: in float16 a dS beyond 65 504 overflows (v and dO of ±60 at D = 128); scores from
+about 1e9 on lose their differences; an infinite key or query makes NaN of gradients that others would give as 0.
 """
 
 import math
@@ -11,6 +14,7 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from flashlib.algorithms import philox
 from flashlib.algorithms.once import NO_SECOND_DERIVATIVE
@@ -39,6 +43,8 @@ def attention(
         )
     if max(q.shape[-1], v.shape[-1]) > 256:
         raise ValueError(f"attention: impl='triton' takes D and Dv up to 256, got {q.shape[-1]} and {v.shape[-1]}")
+    if any(forward_ad.unpack_dual(x).tangent is not None for x in (q, k, v)):
+        raise RuntimeError("attention: impl='triton' has no forward-mode derivative; for jvp use impl='naive'")
     if q.device.type != "cuda" and not interpreting():
         raise ValueError(
             f"attention: impl='triton' needs a CUDA GPU, or TRITON_INTERPRET=1 before triton is first imported; "

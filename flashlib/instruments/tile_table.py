@@ -1,0 +1,145 @@
+"""Every entry of `flashlib.algorithms.tiles`, compiled and judged: what ``python -m flashlib compile`` prints."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from flashlib.instruments.compiled import SPILL_LIMIT, Compiled, CompileError, Job, compile_all
+from flashlib.instruments.kernel_text import python_function
+from flashlib.instruments.occupancy import CAPABILITIES
+
+KERNELS = {
+    "forward": ("flashlib.algorithms.triton_forward", "forward_kernel"),
+    "dkdv": ("flashlib.algorithms.triton_backward", "dkdv_kernel"),
+    "dq": ("flashlib.algorithms.triton_backward", "dq_kernel"),
+}
+WIDTHS = (16, 32, 64, 128, 256)
+_TRITON = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
+# A launch as it would be: 16 heads in groups of 4, lengths that no tile divides, contiguous tensors.
+_HEADS, _GROUP, _LENGTH = 16, 4, 4001
+_NUMBERS = {
+    "H": _HEADS, "GROUP": _GROUP, "Sq": _LENGTH, "Sk": _LENGTH, "scale": 0.125, "scale_log2": 0.18,
+    "seed": 2**40 + 1, "threshold": 429496729, "inverse_keep": 1.1, "NEGATE": False,
+}  # fmt: skip
+_FLOAT32 = ("LSE", "DELTA", "DLSE")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One entry of the table (a `tiles.Tile`) on a chip that takes it, at one padded width D and dtype."""
+
+    entry: Any
+    capability: tuple[int, int]
+    D: int
+    dtype: str
+    causal: bool = True
+    dropout: bool = False
+    ragged: bool = False
+
+    @property
+    def chip(self) -> str:
+        """As "sm80"."""
+        return "sm{}{}".format(*self.capability)
+
+    @property
+    def kernel(self) -> str:
+        """As "forward"."""
+        return self.entry.kernel
+
+    def job(self) -> Job:
+        """The kernel, its arguments and the chip, for `compiled.compile_all`."""
+        module, name = KERNELS[self.entry.kernel]
+        kernel = getattr(import_module(module), name)
+        return Job(kernel, self.arguments(kernel), self.capability, self.entry.warps, self.entry.stages)
+
+    def arguments(self, kernel: Any) -> dict[str, Any]:
+        """What a launch would pass, by the kernel's parameter names; ValueError for a name that has no meaning here."""
+        d = self.D - 8 * self.ragged
+        known: dict[str, Any] = {
+            **_NUMBERS, "D": d, "DV": d, "BLOCK_D": self.D, "BLOCK_DV": self.D, "CAUSAL": self.causal,
+            "DROPOUT": self.dropout, "BLOCK_M": self.entry.block_m, "BLOCK_N": self.entry.block_n,
+        }  # fmt: skip
+        strides = (_HEADS * _LENGTH * d, _LENGTH * d, d, 1)
+        pointer = "*" + _TRITON[self.dtype]
+        result = {}
+        for name in inspect.signature(python_function(kernel)).parameters:
+            if name in known:
+                result[name] = known[name]
+            elif name.endswith("_strides"):
+                result[name] = strides
+            elif name in _FLOAT32:
+                result[name] = "*fp32"
+            elif name.strip("_") in ("Q", "K", "V", "O", "DO", "DQ", "DK", "DV"):
+                result[name] = pointer
+            else:
+                raise ValueError(f"tile_table does not know what {self.entry.kernel}'s parameter {name!r} takes")
+        return result
+
+    def faults(self, result: Compiled | CompileError) -> list[str]:
+        """What is wrong with this entry, in words; empty if it holds what `tiles` promises."""
+        if isinstance(result, CompileError):
+            return [str(result).strip().splitlines()[-1]]
+        wrong = list(result.why)
+        if result.spills:
+            wrong.append(f"spills {result.spill_bytes} B a thread (at most {SPILL_LIMIT})")
+        if not result.loops:
+            wrong.append("no loop holds a dot")
+        has_cores = self.dtype != "float32" and self.capability >= (8, 0)
+        if has_cores and not all(c.tensor_core for c in result.loops):
+            wrong.append("no tensor-core instructions")
+        return wrong
+
+
+def cases(
+    entries: Iterable[Any] | None = None, *, chip: str | None = None, dtype: str | None = None,
+    kernel: str | None = None, width: int | None = None, dropout: bool = False, ragged: bool = False,
+) -> list[Case]:  # fmt: skip
+    """What is launched on each of the seven chips, at each padded width and dtype; "16-bit" is float16 and bfloat16.
+
+    Parameters
+    ----------
+    entries : those of `flashlib.algorithms.tiles` by default. A chip takes the entry that `tiles.lookup` gives it.
+    chip, dtype, kernel, width : keep only these, as "sm80", "float16", "forward", 64.
+    dropout : compile with dropout. ragged : with a D that is 8 short of the tile's width, so that loads are masked.
+    """
+    entries = list(import_module("flashlib.algorithms.tiles").ENTRIES if entries is None else entries)
+    result = []
+    for capability in CAPABILITIES:
+        for name, kind in dict.fromkeys((e.kernel, e.dtype) for e in entries):
+            alike = [e for e in entries if (e.kernel, e.dtype) == (name, kind) and e.capability <= capability]
+            for D in WIDTHS:
+                wide = [e for e in alike if e.D >= D]  # none: this chip falls back to PyTorch at this width
+                # Turing has no bfloat16: torch emulates it there
+                both = ("float16", "bfloat16") if capability >= (8, 0) else ("float16",)
+                for t in (both if kind == "16-bit" else (kind,)) if wide else ():
+                    entry = max(wide, key=lambda e: (e.capability, -e.D))
+                    result.append(Case(entry, capability, D, t, dropout=dropout, ragged=ragged))
+    wanted = ((chip, "chip"), (dtype, "dtype"), (kernel, "kernel"), (width, "D"))
+    return [c for c in result if all(value in (None, getattr(c, what)) for value, what in wanted)]
+
+
+def compile_table(table: list[Case], *, jobs: int | None = None) -> Iterator[tuple[int, Compiled | CompileError]]:
+    """Compile them, `jobs` at a time: (index, result) as they finish."""
+    return compile_all([case.job() for case in table], jobs=jobs)
+
+
+def as_dict(case: Case, result: Compiled | CompileError) -> dict[str, Any]:
+    """One row, for JSON."""
+    e = case.entry
+    row: dict[str, Any] = {
+        "kernel": e.kernel, "chip": case.chip, "D": case.D, "dtype": case.dtype, "block_m": e.block_m,
+        "block_n": e.block_n, "warps": e.warps, "stages": e.stages, "faults": case.faults(result),
+    }  # fmt: skip
+    if isinstance(result, Compiled):
+        kinds = ("total", "tensor_core", "fma", "special_function", "load_store", "spills")
+        row |= {
+            "registers": result.registers, "spill_bytes": result.spill_bytes, "shared_bytes": result.shared_bytes,
+            "shared_limit": result.shared_limit, "blocks_per_sm": result.occupancy.blocks,
+            "occupancy": result.occupancy.fraction, "limited_by": list(result.occupancy.limits),
+            "loops": [{k: getattr(c, k) for k in kinds} for c in result.loops], "triton": result.triton,
+        }  # fmt: skip
+    return row
