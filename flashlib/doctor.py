@@ -105,10 +105,12 @@ def _chapters(packages: dict[str, dict[str, str]], chip: dict[str, Any]) -> list
         return []
     out = []
     for c in tomllib.loads(plan.read_text(encoding="utf-8"))["chapter"]:
-        uses = ["numpy", "matplotlib", "ipywidgets"] + (["torch"] if c["torch"] else [])
-        lacking = [p for p in uses if packages[p]["problem"]]
+        uses = ["numpy", "matplotlib", "ipywidgets"]
+        uses += [p for p in ("torch", "triton") if c.get(p)]
+        problems = {p: packages.get(p, {"problem": "exists for Linux only"})["problem"] for p in uses}
+        lacking = [p for p in uses if problems[p]]
         if lacking:
-            here = "cannot run yet: " + ", ".join(f"{p} ({packages[p]['problem']})" for p in lacking)
+            here = "cannot run yet: " + ", ".join(f"{p} ({problems[p]})" for p in lacking)
         elif c["gpu"] == "optional" and chip["kind"] == "cuda":
             here = f"runs on {chip['name']}"
         else:
@@ -132,7 +134,7 @@ def examine() -> dict[str, Any]:
     packages = _packages()
     chip = _chip()
     if packages.get("triton", {"problem": "missing"})["problem"]:
-        kernels = "not available here; no chapter so far needs them"
+        kernels = "not available here; chapters 06 to 08 need them"
     else:
         kernels = "interpreted on the CPU" if interpreted else "compiled for the GPU"
     return {

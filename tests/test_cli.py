@@ -64,7 +64,7 @@ def test_doctor_without(missing: str, tmp_path: Path) -> None:
     assert facts["packages"][missing]["problem"] == "missing" and len(facts["install"]) == 1
     stuck = [c["number"] for c in facts["chapters"] if not c["runs"]]
     numbers = [c["number"] for c in facts["chapters"]]
-    needs = {"torch": [n for n in numbers if n not in (1, 3)], "triton": [], "jupyterlab": []}
+    needs = {"torch": [n for n in numbers if n not in (1, 3)], "triton": [6, 7, 8], "jupyterlab": []}
     assert stuck == needs.get(missing, numbers)
 
 

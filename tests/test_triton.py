@@ -49,6 +49,32 @@ def test_compile_takes_it_whole():
         assert torch.equal(a, b)
 
 
+def under_watch(monkeypatch, skip=None):
+    """Both launches outside of torch.library, inside of which new tensors cannot be followed."""
+    from flashlib.instruments.interpreter import watch
+
+    class Skipped:
+        def __getitem__(self, grid):
+            return lambda *args, **options: None
+
+    if skip:
+        monkeypatch.setattr(ta, skip, Skipped())
+    (q, k, v), options = sample(needs=False)
+    with watch():
+        o, lse = ta._forward._init_fn(q, k, v, *options)
+        ta._backward._init_fn(torch.ones_like(o), None, q, k, v, o, lse, *options, True, True)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the watch is the interpreter's; here kernels are compiled")
+def test_nothing_is_read_before_it_is_written(monkeypatch):
+    from flashlib.instruments.interpreter import UnwrittenRead
+
+    under_watch(monkeypatch)
+    for kernel in ("forward_kernel", "delta_kernel"):
+        with monkeypatch.context() as patch, pytest.raises(UnwrittenRead):
+            under_watch(patch, skip=kernel)
+
+
 def test_the_front_door_compiles_whole_for_more_than_one_length():
     torch._dynamo.reset()
     compiled = torch.compile(flashlib.attention, backend="aot_eager", fullgraph=True)

@@ -27,6 +27,7 @@ class Chapter:
     cpu_limit_s: int
     gpu: str
     torch: bool
+    triton: bool = False
     exercises: list[str] = field(default_factory=list)
 
     @property
