@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 Spans = tuple[tuple[int, int, int], ...]  # (start, stop, step) a dimension
 
@@ -58,8 +59,39 @@ class KernelTraffic:
         return sum(self.read.values()) + sum(self.written.values())
 
 
+class ByKernel:
+    """Sums over `by_kernel`, kernels with `.read`, `.written` (bytes by tensor) and `.total`; and its table."""
+
+    by_kernel: Any
+
+    @property
+    def read(self) -> dict[str, int]:
+        """Bytes read from HBM, by tensor."""
+        return added(k.read for k in self.by_kernel.values())
+
+    @property
+    def written(self) -> dict[str, int]:
+        """Bytes written to HBM, by tensor."""
+        return added(k.written for k in self.by_kernel.values())
+
+    @property
+    def total(self) -> int:
+        """All bytes that crossed between HBM and the chip."""
+        return sum(k.total for k in self.by_kernel.values())
+
+    def _table(self) -> str:
+        rows = [("kernel", "tensor", "read B", "written B")]
+        for name, kernel in self.by_kernel.items():
+            tensors = list(dict.fromkeys([*kernel.read, *kernel.written]))
+            for i, tensor in enumerate(tensors or ["(nothing)"]):
+                moved = kernel.read.get(tensor, 0), kernel.written.get(tensor, 0)
+                rows.append((name if i == 0 else "", tensor, f"{moved[0]:,}", f"{moved[1]:,}"))
+        rows.append(("all", "", f"{sum(self.read.values()):,}", f"{sum(self.written.values()):,}"))
+        return f"{table(rows)}\ntotal {self.total:,} B; "
+
+
 @dataclass
-class Traffic:
+class Traffic(ByKernel):
     """What a program moved between HBM and SRAM, in bytes. Prints as a table.
 
     `by_kernel` keeps the order in which kernels were first opened; kernels of one name are added up.
@@ -70,36 +102,14 @@ class Traffic:
     sram_bytes: float
     events: list[Event]
 
-    @property
-    def read(self) -> dict[str, int]:
-        """Bytes read from HBM, by tensor."""
-        return _added(k.read for k in self.by_kernel.values())
-
-    @property
-    def written(self) -> dict[str, int]:
-        """Bytes written to HBM, by tensor."""
-        return _added(k.written for k in self.by_kernel.values())
-
-    @property
-    def total(self) -> int:
-        """All bytes that crossed between HBM and SRAM."""
-        return sum(k.total for k in self.by_kernel.values())
-
     def __str__(self) -> str:
-        rows = [("kernel", "tensor", "read B", "written B")]
-        for name, kernel in self.by_kernel.items():
-            tensors = list(dict.fromkeys([*kernel.read, *kernel.written]))
-            for i, tensor in enumerate(tensors or ["(nothing)"]):
-                moved = kernel.read.get(tensor, 0), kernel.written.get(tensor, 0)
-                rows.append((name if i == 0 else "", tensor, f"{moved[0]:,}", f"{moved[1]:,}"))
-        rows.append(("all", "", f"{sum(self.read.values()):,}", f"{sum(self.written.values()):,}"))
-        foot = f"total {self.total:,} B; SRAM at most {self.sram_peak:,} of {self.sram_bytes:,} B"
-        return table(rows) + "\n" + foot
+        return f"{self._table()}SRAM at most {self.sram_peak:,} of {self.sram_bytes:,} B"
 
     __repr__ = __str__
 
 
-def _added(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+def added(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+    """Counts by name, added up."""
     out: dict[str, int] = {}
     for part in parts:
         for name, nbytes in part.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from flashlib.instruments.ledger import Spans, _added, table
+from flashlib.instruments.ledger import ByKernel, Spans, added
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,35 +51,20 @@ class KernelMoves:
 
 
 @dataclass
-class Moves:
+class Moves(ByKernel):
     """What the watched kernels moved between HBM and the chip, in bytes. Prints as a table."""
 
     by_kernel: dict[str, KernelMoves]
 
     @property
-    def read(self) -> dict[str, int]:
-        """Bytes read from HBM, by tensor."""
-        return _added(k.read for k in self.by_kernel.values())
-
-    @property
-    def written(self) -> dict[str, int]:
-        """Bytes written to HBM, by tensor."""
-        return _added(k.written for k in self.by_kernel.values())
-
-    @property
     def elements_read(self) -> dict[str, int]:
         """Elements read, by tensor."""
-        return _added(k.elements_read for k in self.by_kernel.values())
+        return added(k.elements_read for k in self.by_kernel.values())
 
     @property
     def elements_written(self) -> dict[str, int]:
         """Elements written, by tensor."""
-        return _added(k.elements_written for k in self.by_kernel.values())
-
-    @property
-    def total(self) -> int:
-        """All bytes that crossed between HBM and the chip."""
-        return sum(k.total for k in self.by_kernel.values())
+        return added(k.elements_written for k in self.by_kernel.values())
 
     @property
     def dots(self) -> int:
@@ -92,13 +77,6 @@ class Moves:
         return sum(k.flops for k in self.by_kernel.values())
 
     def __str__(self) -> str:
-        rows = [("kernel", "tensor", "read B", "written B")]
-        for name, kernel in self.by_kernel.items():
-            tensors = list(dict.fromkeys([*kernel.read, *kernel.written]))
-            for i, tensor in enumerate(tensors or ["(nothing)"]):
-                moved = kernel.read.get(tensor, 0), kernel.written.get(tensor, 0)
-                rows.append((name if i == 0 else "", tensor, f"{moved[0]:,}", f"{moved[1]:,}"))
-        rows.append(("all", "", f"{sum(self.read.values()):,}", f"{sum(self.written.values()):,}"))
-        return f"{table(rows)}\ntotal {self.total:,} B; {self.dots:,} dots, {self.flops:,} FLOP in them"
+        return f"{self._table()}{self.dots:,} dots, {self.flops:,} FLOP in them"
 
     __repr__ = __str__
