@@ -398,6 +398,8 @@ ABOUT_TORCH |= {
     f"flashlib.algorithms.{name}"
     for name in ("api", "arguments", "nonfinite", "once", "tile", "tiled", "tiles", *TRITON)
 }
+ABOUT_TORCH |= {"flashlib.grading.counted"}
+ABOUT_TORCH |= {f"flashlib.grading.{kind}.ch{n:02d}" for kind in ("checks", "mistakes") for n in range(4, 14)}
 
 
 def test_only_torch_modules_import_torch() -> None:

@@ -3,9 +3,10 @@
     python -m tools.normal_form check [NOTEBOOK ...]     exit 1 and name what differs
     python -m tools.normal_form fix   [NOTEBOOK ...]     write the files again, and the README's chapter table
 
-Without names: every notebook in notebooks/. The form: nbformat 4.5; no outputs and no counts; no empty cells; cell ids
-chosen by hand; metadata only `tags` and `slideshow`; one fixed kernel; the cells `head`, `setup` and `next` as
-course.toml says. A notebook saved by JupyterLab or Colab comes back from `fix` byte for byte.
+Without names: every notebook in notebooks/, solutions/ and exercises/. The form: nbformat 4.5; no outputs and no
+counts; no empty cells; cell ids chosen by hand; metadata only `tags` and `slideshow`; one fixed kernel; the cells
+`head`, `setup` and `next` as course.toml says (of exercises and solutions only `setup`). A notebook saved by JupyterLab
+or Colab comes back from `fix` byte for byte.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tools import course as course_data
 
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 KEEP = ("tags", "slideshow")
+EXERCISES = re.compile(r"\d\d_(exercises|solutions)")
 # What JupyterLab and Colab invent when a cell is new: eight hex digits, a UUID, or twelve mixed letters and digits.
 INVENTED = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){0,3}(-[0-9a-f]{12})?|(?=.*\d)(?=.*[A-Z])(?=.*[a-z])[0-9A-Za-z_-]{12}")
 
@@ -82,6 +84,11 @@ def normal(text: str, file: str | None = None, *, url: str | None = None) -> str
             "next": ("markdown", course_data.next_cell(course, chapter)),
         }
     written = {kind: {"cell_type": t, "id": kind, "metadata": {}, "source": s} for kind, (t, s) in fixed.items()}
+    if file and EXERCISES.fullmatch(file):  # theirs stands where the author put it
+        setup = course_data.setup_cell(course_data.repository() if url is None else url)
+        for cell in raw["cells"]:
+            if cell.get("id") == "setup":
+                cell["source"] = setup
     body = []
     for cell in raw["cells"]:
         own = cell.get("id") or cell.get("metadata", {}).get("id")
@@ -154,7 +161,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("mode", choices=["check", "fix"])
     parser.add_argument("notebooks", nargs="*", type=Path)
     args = parser.parse_args(argv)
-    paths = args.notebooks or sorted(course_data.NOTEBOOKS.glob("*.ipynb"))
+    paths = args.notebooks or sorted(
+        p for folder in ("notebooks", "solutions", "exercises") for p in (course_data.ROOT / folder).glob("*.ipynb")
+    )
     bad = 0
     for path in paths:
         if args.mode == "fix":

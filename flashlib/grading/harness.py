@@ -1,0 +1,226 @@
+"""Run a learner's function where it lives and write down what came of it. Nothing here knows a right answer.
+
+A harness is a way to call: once, with gradients, at several sizes with the memory measured, on the memory machine,
+under Triton's watch. The same code runs in the notebook and in the child process of ``python -m flashlib grade``.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import sysconfig
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flashlib.grading.case import Case, Outcome, Trouble, Value
+from flashlib.grading.rounding import dtype_name, to_numpy
+
+Called = tuple[Any, dict[str, Any]]  # what the function returned, what was measured
+_HERE = str(Path(__file__).resolve().parents[1])
+_PYTHON = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+
+
+def run(fn: Callable[..., Any], case: Case, *, may_change: tuple[str, ...] = ()) -> Outcome:
+    """Make the case's call on fresh copies of its arguments.
+
+    Returns
+    -------
+    Outcome
+        An exception of the function is an outcome too, `SystemExit` included; only KeyboardInterrupt passes through.
+    """
+    args, kwargs = copied(case.args), copied(case.kwargs)
+    start = time.perf_counter()
+    with listening() as called:
+        try:
+            returned, measures = HARNESSES[case.how](fn, args, kwargs, copied(case.options))
+            results = values(returned)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            return Outcome(trouble=trouble(error), called=tuple(called), seconds=time.perf_counter() - start)
+    changed = tuple(
+        name
+        for name, now, before in [
+            *((f"argument {i + 1}", a, b) for i, (a, b) in enumerate(zip(args, case.args, strict=True))),
+            *((name, kwargs[name], value) for name, value in case.kwargs.items()),
+        ]
+        if name not in may_change and not _same(now, before)
+    )
+    return Outcome(results, None, changed, measures, tuple(called), time.perf_counter() - start)
+
+
+# -- the harnesses -------------------------------------------------------------------------------------------------
+def _call(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Called:
+    """One plain call."""
+    return fn(*args, **kwargs), {}
+
+
+def _gradients(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Called:
+    """fn(*args) → o or (o, lse); returns its gradients with respect to the first ``wrt`` arguments (3 by default).
+
+    ``options["do"]`` is the gradient of o, ``options["dlse"]`` that of lse (optional). With ``options["outputs"]`` the
+    outputs themselves come first.
+    """
+    import torch
+
+    n = options.get("wrt", 3)
+    leaves = [a.detach().requires_grad_() for a in args[:n]]
+    out = fn(*leaves, *args[n:], **kwargs)
+    outs = out if isinstance(out, (tuple, list)) else (out,)
+    seeds = [g for g in (options.get("do"), options.get("dlse")) if g is not None]
+    grads = torch.autograd.grad(outs[: len(seeds)], leaves, seeds)
+    return ((*outs, *grads) if options.get("outputs") else grads), {}
+
+
+def _growth(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Called:
+    """Peak extra memory, in bytes, of ``fn(*a, **kwargs)`` for each a of ``options["calls"]``.
+
+    Measures ``n`` (as given in ``options["n"]``), ``peak``, ``kept``, and ``alive``: the three largest arrays at the
+    peak of the last call, in words (torch on a CPU only).
+    """
+    from flashlib.instruments.peak import peak_memory
+
+    fn(*args, **kwargs)  # what a first call allocates once is not the function's
+    peaks = [peak_memory(partial(fn, *a, **kwargs), library=options["library"]) for a in options["calls"]]
+    alive = [f"{op} {shape}" for op, shape, _ in peaks[-1].alive[:3]]
+    return None, {
+        "n": list(options["n"]),
+        "peak": [p.bytes for p in peaks],
+        "kept": [p.kept for p in peaks],
+        "alive": alive,
+    }
+
+
+def _machine(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Called:
+    """fn(machine, *tensors, **kwargs) on a memory machine with ``options["sram_bytes"]`` of SRAM.
+
+    ``options["names"]`` names the arrays among args, in order; each becomes a tensor in HBM, and what is no array is
+    passed as it is. A returned HBM tensor is read out. Measures ``read`` and ``written`` per tensor, ``total`` and
+    ``sram_peak``, in bytes.
+    """
+    from flashlib.instruments.traffic import HBMTensor, MemoryMachine
+
+    machine = MemoryMachine(options["sram_bytes"])
+    names = iter(options["names"])
+    placed = [machine.hbm(next(names), a) if isinstance(a, np.ndarray) else a for a in args]
+    out = fn(machine, *placed, **kwargs)
+    outs = out if isinstance(out, (tuple, list)) else (out,)
+    moved = machine.report()
+    measures = {"read": moved.read, "written": moved.written, "total": moved.total, "sram_peak": moved.sram_peak}
+    return tuple(o.array if isinstance(o, HBMTensor) else o for o in outs), measures
+
+
+def _matmuls(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Called:
+    """One call with its matrix products counted: ``matmuls`` and ``flops`` = Σ 2 · m · n · k (torch only)."""
+    from flashlib.grading.counted import Matmuls
+
+    with Matmuls() as counted:
+        out = fn(*args, **kwargs)
+    return out, {"matmuls": counted.number, "flops": counted.flops}
+
+
+def _watch(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Called:
+    """One call whose Triton kernels run in the interpreter under `watch`. Measures ``read``, ``written`` per tensor
+    and ``total`` in bytes, ``dots``, ``flops``, and the number of ``launches``."""
+    from flashlib.instruments.interpreter import repair, watch
+
+    repair()
+    with watch(**options.get("watch", {})) as seen:
+        out = fn(*args, **kwargs)
+    moves = seen.report()
+    return out, {
+        "read": moves.read, "written": moves.written, "total": moves.total, "dots": moves.dots, "flops": moves.flops,
+        "launches": seen.launches,
+    }  # fmt: skip
+
+
+HARNESSES: dict[str, Callable[..., Called]] = {
+    "call": _call,
+    "gradients": _gradients,
+    "growth": _growth,
+    "machine": _machine,
+    "matmuls": _matmuls,
+    "watch": _watch,
+}
+
+
+# -- what they share -----------------------------------------------------------------------------------------------
+@contextmanager
+def listening() -> Iterator[list[str]]:
+    """Hold back prints and warnings, and list the torch functions that are called."""
+    torch = sys.modules.get("torch")
+    called: list[str] = []
+    with redirect_stdout(_Sink()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with np.errstate(all="ignore"):
+            if torch is None:
+                yield called
+                return
+            from flashlib.grading.counted import Functions
+
+            with Functions(called):
+                yield called
+
+
+class _Sink(io.TextIOBase):
+    """Takes what is printed and keeps nothing of it."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+def values(returned: Any) -> tuple[Value, ...]:
+    """What was returned, flat: arrays with their numbers copied at once, so that no later write can reach them."""
+    if returned is None:
+        return ()
+    if isinstance(returned, (tuple, list)):
+        return tuple(v for r in returned for v in values(r))
+    if hasattr(returned, "detach"):
+        return (Value(to_numpy(returned).copy(), dtype_name(returned), "torch"),)
+    array = np.array(returned)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"expected numbers or arrays back, got {type(returned).__name__}")
+    return (Value(array, str(array.dtype), "numpy" if isinstance(returned, (np.ndarray, np.generic)) else "python"),)
+
+
+def trouble(error: BaseException) -> Trouble:
+    """The exception in plain data, with the last line of the learner's own code on its way."""
+    if getattr(error, "source", None) and getattr(error, "line", None):  # the watch's faults know the kernel's line
+        return Trouble(type(error).__name__, str(error), str(error.source).strip(), int(error.line))  # type: ignore[attr-defined]
+    own = [
+        f
+        for f in traceback.extract_tb(error.__traceback__)
+        if not f.filename.startswith((_HERE, *_PYTHON, "<frozen")) and f.filename != "<string>"
+    ]
+    line, number = (own[-1].line or "", own[-1].lineno or 0) if own else ("", 0)
+    return Trouble(type(error).__name__, str(error).strip()[:2000], line.strip(), number)
+
+
+def copied(x: Any) -> Any:
+    """A deep copy of arrays and tensors in tuples, lists and dicts; a tensor keeps its strides where it can."""
+    if isinstance(x, np.ndarray):
+        return x.copy(order="K")
+    if hasattr(x, "detach"):
+        return x.detach().clone()
+    if isinstance(x, dict):
+        return {k: copied(v) for k, v in x.items()}
+    if type(x) in (tuple, list):
+        return type(x)(copied(v) for v in x)
+    return x
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray) or hasattr(a, "detach"):
+        a, b = to_numpy(a), to_numpy(b)
+        return bool(a.shape == b.shape and a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f"))
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return True

@@ -1,0 +1,263 @@
+"""The grader's core: what counts as equal, what is named, what is refused, and what a learner reads."""
+
+import json
+
+import numpy as np
+import pytest
+
+from flashlib.grading import catalogue, harness, library_calls
+from flashlib.grading.case import Case, Exercise, Mistake
+from flashlib.grading.check import check, judge
+from flashlib.grading.expected import expect, value
+from flashlib.grading.judge import linear_memory, matches, measured, raises
+from flashlib.grading.progress import read
+from flashlib.grading.show_report import picture
+
+
+@pytest.fixture(autouse=True)
+def own_progress(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLASHLIB_PROGRESS", str(tmp_path / "progress.json"))
+
+
+def soft(x, *, bug=""):
+    m = 0 if bug == "no maximum" else x.max(-1, keepdims=True)
+    p = np.exp(x - m)
+    return p if bug == "not divided" else p / p.sum(-1, keepdims=True)
+
+
+MISTAKES = [
+    Mistake("not divided", lambda x: soft(x, bug="not divided"), "weights that are not divided", "What sums to 1?"),
+    Mistake("no maximum", lambda x: soft(x, bug="no maximum"), "a softmax without the maximum", "What is exp(800)?"),
+]
+
+
+def cases(seed):
+    rng = np.random.default_rng(seed)
+    for name, size in (("small scores", 1), ("scores near 1000", 500)):
+        x = rng.standard_normal((5, 7)) * size + 2 * size
+        yield Case(name, (x,), matches(*expect("p", soft, (x,), longest=7)), tile=(2, 3))
+    yield Case("memory", (x,), linear_memory(lambda n: 8 * n, "x"), how="growth", measured=True,
+               options={"n": [64], "calls": [(np.ones((1, 64)),)], "library": "numpy"})  # fmt: skip
+
+
+EXERCISE = Exercise("99.1", "softmax", "softmax", cases, lambda: MISTAKES, forbidden=("softmax",))
+
+
+def judged(fn, exercise=EXERCISE, seed=3):
+    return judge(exercise, seed, lambda c: harness.run(fn, c, may_change=exercise.may_change))
+
+
+def test_right_answers_pass_until_what_is_measured():
+    report = judged(soft)
+    assert [line.state for line in report.lines] == ["passed", "passed", "failed"]
+    assert "At N = 64 it holds" in report.advice[0] and "x need 512" in report.advice[0]
+
+
+def test_a_known_mistake_is_named_and_the_rest_waits():
+    report = judged(lambda x: soft(x, bug="not divided"))
+    assert report.named == "not divided" and report.lines[-1].state == "skipped"
+    text = str(report)
+    assert "Your output equals that of weights that are not divided." in text and "What sums to 1?" in text
+    assert "first wrong: p, row 0, column 0, row tile 0" in text and "memory: not tried until the rest is right" in text
+    assert judged(lambda x: soft(x, bug="no maximum")).named == "no maximum"
+
+
+def test_an_unknown_mistake_gets_true_words():
+    def wrong(x):
+        p = soft(x)
+        p[1:3] *= 1 + 1e-9
+        return p
+
+    report = judged(wrong)
+    assert not report.named and "whole rows: 1–2." in report.advice[1]
+
+
+@pytest.mark.parametrize(
+    ("fn", "words"),
+    [
+        (lambda x: 3 * soft(x), "Every number is 3 times the expected one."),
+        (lambda x: soft(x) + 0.5, "Every number is +0.5 off."),
+        (lambda x: 0 * soft(x), "Every number is 0."),
+        (lambda x: None, "It returned nothing, expected 1 result: p."),
+        (lambda x: (soft(x), soft(x)), "It returned 2 results, expected 1 result: p."),
+        (lambda x: soft(x).T, "p has shape (7, 5), expected (5, 7)."),
+        (lambda x: soft(x).astype(np.float32), "p is float32, expected float64."),
+        (lambda x: np.full_like(x, np.nan), "p is NaN in 35 of 35 places"),
+        (lambda x: x.__imul__(0), "It wrote to argument 1; inputs belong to the caller."),
+        (lambda x: 1 / 0, "ZeroDivisionError: division by zero."),
+        (lambda x: exit(), "SystemExit"),
+        (lambda x: "p", "expected numbers or arrays back, got str"),
+    ],
+)
+def test_what_comes_back_wrong_is_said(fn, words):
+    report = judged(fn)
+    assert report.state == "failed" and words in report.advice[0]
+
+
+def test_the_line_that_raised_is_shown():
+    def broken(x):
+        return x @ x  # shapes do not fit
+
+    assert "return x @ x" in judged(broken).advice[0]
+
+
+def test_not_started_is_no_failure():
+    def stub(x):
+        raise NotImplementedError
+
+    report = judged(stub)
+    assert report.state == "not started" and not report and "not started" in str(report)
+
+
+def test_a_view_of_the_input_is_judged_by_its_numbers():
+    exercise = Exercise("99.2", "twice", "f", lambda seed: [
+        Case("same", (np.arange(6.0).reshape(2, 3),), matches(value("x", np.arange(6.0).reshape(3, 2))))
+    ], lambda: [])  # fmt: skip
+    assert judged(lambda x: x.reshape(3, 2), exercise)
+    assert not judged(lambda x: x, exercise)
+
+
+def test_whole_numbers_and_refusals_have_no_tolerance():
+    counts = Exercise("99.3", "bytes", "f", lambda seed: [
+        Case("bytes", (), matches(value("bytes", 2**40))),
+        Case("refused", (), raises("ValueError", "37"), kwargs={"bad": 37}),
+    ], lambda: [])  # fmt: skip
+
+    def f(bad=0):
+        if bad:
+            raise ValueError(f"got {bad}")
+        return 2**40
+
+    assert judged(f, counts)
+    assert not judged(lambda bad=0: 2**40 + 1, counts)
+    assert "should have raised ValueError" in judged(lambda bad=0: 2**40, counts).advice[0]
+
+
+def test_a_measure_that_differs_is_named():
+    from flashlib.grading.case import Outcome
+
+    judge_read = measured("read", {"K": 10, "V": 20}, "B", "Each tile is read once.")
+    assert judge_read(Outcome(measures={"read": {"K": 10, "V": 20}})).ok
+    assert "read V: 40 B, expected 20." in judge_read(Outcome(measures={"read": {"K": 10, "V": 40}})).says
+    assert "read Q: 5 B, expected 0." in judge_read(Outcome(measures={"read": {"K": 10, "V": 20, "Q": 5}})).says
+
+
+# -- right computations are not refused, wrong ones in the last digits are --------------------------------------------
+def test_the_budget_admits_other_orders_and_refuses_a_dropped_term():
+    rng = np.random.default_rng(0)
+    for dtype in (np.float64, np.float32):
+        for _ in range(200):
+            x = (rng.standard_normal(50) * rng.uniform(0.1, 100)).astype(dtype)
+            w = rng.uniform(0.5, 1.5, 50).astype(dtype)
+            judge_sum = matches(*expect("s", lambda x, w: (x * w).sum(), (x, w), longest=50))
+            order = rng.permutation(50)
+            one = dtype(0)
+            for a, b in zip(x[order], w[order], strict=True):
+                one = dtype(one + dtype(a * b))
+            for s, right in ((x @ w, True), (one, True), ((x[:-1] @ w[:-1]), False)):
+                from flashlib.grading.case import Outcome
+
+                finding = judge_sum(Outcome(harness.values(dtype(s))))
+                assert finding.ok == right, (dtype, s, finding)
+
+
+# -- a library's attention --------------------------------------------------------------------------------------------
+def sneaky(x):
+    from torch.nn.functional import scaled_dot_product_attention as f
+
+    return f(x, x, x)
+
+
+def through_a_helper(x):
+    return sneaky(x)
+
+
+def by_name(x):
+    import torch
+
+    return getattr(torch.nn.functional, "scaled_dot_" + "product_attention")(x, x, x)
+
+
+@pytest.mark.parametrize("fn", [sneaky, through_a_helper])
+def test_a_library_attention_is_found_in_the_text(fn):
+    assert "scaled_dot_product_attention" in library_calls.find(*library_calls.of_function(fn))
+
+
+def test_a_library_attention_is_found_when_it_runs():
+    import torch
+
+    x = torch.ones(1, 1, 3, 4)
+    exercise = Exercise("99.4", "attention", "f", lambda seed: [Case("o", (x,), matches(value("o", x)))], lambda: [])
+    report = judged(by_name, exercise)
+    assert not report and "scaled_dot_product_attention" in report.headline
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["import flashlib", "def f(q):\n    return flashlib.attention(q, q, q)"],
+        ["from flashlib import attention as a", "def f(q):\n    return a(q, q, q)"],
+        ["from flashlib.algorithms.tiled import forward", "g = forward", "def f(q):\n    return g(q)"],
+        ["def h(q):\n    import flashlib.algorithms.tiled as t\n    return t.forward(q)", "def f(q):\n    return h(q)"],
+    ],
+)
+def test_the_packages_own_attention_is_found_in_cells(cells):
+    assert library_calls.find(*library_calls.of_cells(cells, "f"))
+
+
+def test_the_toy_and_the_masks_may_be_used():
+    cells = ["from flashlib.algorithms.toy import toy", "def f(q):\n    return toy().q + q"]
+    assert library_calls.find(*library_calls.of_cells(cells, "f")) is None
+
+
+# -- the front ---------------------------------------------------------------------------------------------------------
+def test_check_prints_and_remembers(capsys):
+    def merge(m1, l1, m2, l2):
+        return np.maximum(m1, m2), l1 + l2
+
+    report = check("03.2", merge, seed=5)
+    assert report.named == "sums added" and "sums" in capsys.readouterr().out
+    assert read()["03.2"]["state"] == "tried"
+
+
+def test_check_refuses_what_is_no_exercise_or_no_function():
+    with pytest.raises(KeyError, match=r"there are .*03\.2"):
+        check("03.99", len)
+    with pytest.raises(TypeError, match="takes your function merge as well, got None"):
+        check("03.2")
+
+
+def test_progress_survives_a_broken_file(tmp_path, monkeypatch):
+    file = tmp_path / "p.json"
+    file.write_text("[broken")
+    monkeypatch.setenv("FLASHLIB_PROGRESS", str(file))
+    assert read() == {}
+    check("03.2", lambda *a: a, seed=1)
+    assert json.loads(file.read_text())["03.2"]["tries"] == 1
+
+
+def test_html_and_text_say_the_same():
+    report = judged(lambda x: soft(x, bug="not divided"))
+    page = report._repr_html_()
+    for words in (report.title(), *report.advice):
+        import html
+
+        assert html.escape(words) in page
+    assert "<th scope" in page
+
+
+def test_the_picture_marks_what_is_wrong():
+    import matplotlib.pyplot as plt
+
+    fig = picture(np.array([[0.1, 2.0, 0.0], [0.5, np.inf, 3.0]]), ("row", "key"), (1, 2))
+    assert "3 of 6 numbers are wrong" in fig.axes[0].get_title(loc="left")
+    plt.close(fig)
+
+
+def test_every_exercise_is_whole():
+    for e in catalogue.everything():
+        assert e.id.startswith(f"{int(e.id[:2]):02d}.") and e.title and e.function.isidentifier()
+        names = [m.name for m in e.mistakes()]
+        assert len(names) == len(set(names)), f"{e.id}: two mistakes have one name"
+        for m in e.mistakes():
+            assert m.says and m.ask.endswith("?"), f"{e.id} {m.name}: a mistake says what it is and asks a question"
