@@ -7,8 +7,12 @@ from importlib import import_module
 
 __version__ = "0.1.0"
 
-_WHERE = {"attention": "flashlib.algorithms.api", "toy": "flashlib.algorithms.toy"}
-__all__ = ["__version__", "attention", "toy"]
+_WHERE = {
+    "attention": "flashlib.algorithms.api",
+    "decode": "flashlib.algorithms.decode",
+    "toy": "flashlib.algorithms.toy",
+}
+__all__ = ["__version__", "attention", "decode", "toy"]
 
 
 def __getattr__(name: str):

@@ -318,7 +318,7 @@ def test_no_file_names_one_machine_or_a_registry() -> None:
 # code
 
 FLOORS = {"setup": 0, "algorithms": 0, "instruments": 1, "show": 2, "grading": 3}
-TOP = 4  # cli, bench, doctor, __main__
+TOP = 4  # cli, bench, bench_gpu, doctor, __main__
 
 
 def _module(path: Path) -> str:
@@ -392,11 +392,11 @@ def test_import_flashlib_is_cheap() -> None:
 
 
 # Modules that are about torch, and may import it when they are imported; every other one loads it inside functions.
-TRITON = ("triton_attention", "triton_backward", "triton_forward", "triton_tile")
+TRITON = ("triton_attention", "triton_backward", "triton_decode", "triton_forward", "triton_tile")
 ABOUT_TORCH = {"flashlib.bench", "flashlib.instruments.dispatch"}
 ABOUT_TORCH |= {
     f"flashlib.algorithms.{name}"
-    for name in ("api", "arguments", "nonfinite", "once", "tile", "tiled", "tiles", *TRITON)
+    for name in ("api", "arguments", "decode", "nonfinite", "once", "paged", "tile", "tiled", "tiles", *TRITON)
 }
 ABOUT_TORCH |= {"flashlib.grading.counted"}
 ABOUT_TORCH |= {f"flashlib.grading.{kind}.ch{n:02d}" for kind in ("checks", "mistakes") for n in range(4, 14)}

@@ -62,3 +62,17 @@ def spans(n: int, block: int) -> list[tuple[int, int]]:
     if block < 1:
         raise ValueError(f"a tile needs at least 1 row, got a block of {block}")
     return [(start, min(start + block, n)) for start in range(0, n, block)]
+
+
+def parts(n: int, count: int) -> list[tuple[int, int]]:
+    """Cut 0…n into ``count`` pieces of equal length; the last ones may be shorter, or empty.
+
+    Raises
+    ------
+    ValueError
+        If ``count`` is not a positive integer.
+    """
+    if count < 1:
+        raise ValueError(f"count must be at least 1, got {count}")
+    size = -(-n // count)
+    return [(min(p * size, n), min((p + 1) * size, n)) for p in range(count)]
