@@ -1,4 +1,4 @@
-"""The command line: ``python -m flashlib doctor``, ``bench`` and ``compile``."""
+"""The command line: ``python -m flashlib doctor``, ``bench``, ``compile`` and ``loops``; exercises: `cli_grading`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+
+from flashlib import cli_grading
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Tools around the course on FlashAttention.")
 # Tables go to a log or a file as often as to a screen; there rich would cut them at 80 columns.
@@ -78,11 +80,33 @@ def bench(
     quick: Annotated[
         bool, typer.Option("--quick", help="Short sequences and few repeats: to see that it works.")
     ] = False,
+    figures: Annotated[Path | None, typer.Option("--figures", help="GPU: write figures into this folder.")] = None,
+    anyway: Annotated[bool, typer.Option("--anyway", help="GPU: time even if a result is wrong.")] = False,
+    tune: Annotated[bool, typer.Option("--tune", help="GPU: propose tile sizes for this chip instead.")] = False,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=10, help="GPU: time limit; 165, and 1200 with --tune.")
+    ] = None,
 ) -> None:
-    """Time and memory of naive, tiled and SDPA attention, side by side, against the sequence length."""
+    """Time and memory: on a GPU our kernels beside those people use, on a CPU naive, tiled and SDPA attention.
+
+    On a GPU the kernels are first held against the error budget; if a result is wrong, the exit status is 1.
+    """
+    from flashlib.bench_gpu import command, machine
+
+    why_not = "" if cpu and not tune else machine.gpu_to_bench()
+    if tune:
+        raise typer.Exit(code=command.tune(console, why_not, seconds=seconds))
+    if not cpu and not why_not:
+        raise typer.Exit(
+            code=command.bench(
+                console, as_json=as_json, out=out, quick=quick, anyway=anyway, figures=figures, seconds=seconds
+            )
+        )
+    if why_not:
+        print(f"{why_not}: measured on the CPU instead, naive, tiled and SDPA attention in float32", file=sys.stderr)
     from flashlib import bench as measuring
 
-    result = measuring.run(device="cpu" if cpu else None, quick=quick)
+    result = measuring.run(device="cpu", quick=quick)
     text = json.dumps(result, indent=2, ensure_ascii=False)
     if out:
         out.write_text(text + "\n", encoding="utf-8")
@@ -127,7 +151,7 @@ def _show_bench(result: dict[str, Any]) -> None:
 def compile_tiles(  # a name of its own: `compile` is Python's
     chip: Annotated[str | None, typer.Option("--chip", help="Only this chip, as sm80.")] = None,
     dtype: Annotated[str | None, typer.Option("--dtype", help="Only float16, bfloat16 or float32.")] = None,
-    kernel: Annotated[str | None, typer.Option("--kernel", help="Only forward, dkdv or dq.")] = None,
+    kernel: Annotated[str | None, typer.Option("--kernel", help="Only forward, dkdv, dq or decode.")] = None,
     width: Annotated[int | None, typer.Option("--width", help="Only 16, 32, 64, 128 or 256: D, padded.")] = None,
     dropout: Annotated[bool, typer.Option("--dropout", help="Compile the kernels with dropout.")] = False,
     ragged: Annotated[bool, typer.Option("--ragged", help="Compile for a D just below each width.")] = False,
@@ -143,7 +167,7 @@ def compile_tiles(  # a name of its own: `compile` is Python's
         console.print("Triton is not installed here (it runs on Linux): nothing can be compiled.")
         raise typer.Exit(code=2)
     table = tile_table.cases(
-        chip=chip, dtype=dtype, kernel=kernel, width=width, dropout=dropout, ragged=ragged
+        tile_table.all_entries(), chip=chip, dtype=dtype, kernel=kernel, width=width, dropout=dropout, ragged=ragged
     )  # fmt: skip
     if not table:
         raise typer.BadParameter("no entry of flashlib.algorithms.tiles is like that")
@@ -192,3 +216,44 @@ def _show_compiled(rows: list[dict[str, Any]]) -> None:
     bad = sum(bool(r["faults"]) for r in rows)
     triton = next((r["triton"] for r in rows if "triton" in r), "?")
     console.print(f"{len(rows) - bad} of {len(rows)} as promised (triton {triton})", highlight=False)
+
+
+@app.command()
+def loops(
+    chip: Annotated[str | None, typer.Option("--chip", help="Only this chip, as sm80.")] = None,
+    write: Annotated[Path | None, typer.Option("--write", help="Write the tables into this page.")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Compilers at once; one a core by default.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show where the instructions of the inner loops go, with no GPU; exit 1 if a loop is longer than its limit."""
+    from tqdm import tqdm
+
+    from flashlib.instruments import loop_table, tile_table
+
+    if find_spec("triton") is None:
+        console.print("Triton is not installed here (it runs on Linux): nothing can be compiled.")
+        raise typer.Exit(code=2)
+    table = loop_table.loop_cases(chip)
+    if not table:
+        raise typer.BadParameter(f"no chip is called {chip}")
+    found = {}
+    with tqdm(total=len(table), file=sys.stderr, unit="kernel", disable=None) as bar:
+        for i, result in tile_table.compile_table(table, jobs=jobs):
+            found[i] = result
+            bar.update()
+    page = loop_table.page_of(table, [found[i] for i in range(len(table))])
+    if write:
+        if chip or not page.triton.startswith(loop_table.TRITON + "."):
+            raise typer.BadParameter(f"the page holds all chips, by triton {loop_table.TRITON}; this is {page.triton}")
+        loop_table.write(page, write)
+    if as_json:
+        print(json.dumps(loop_table.as_dicts(page), indent=2, ensure_ascii=False))
+    elif not write:
+        print(loop_table.render(page))
+    wrong = loop_table.faults(page)
+    for line in wrong:
+        print(line, file=sys.stderr)
+    raise typer.Exit(code=int(bool(wrong)))
+
+
+cli_grading.add_to(app)

@@ -75,18 +75,40 @@ def very_negative(dtype):
     return Case(tensors(dtype, q, k, np.eye(6)[None, None]), CAUSAL)
 
 
-def spoiled(where: str, value: float, position: tuple[int, ...]):
+def spoiled(where: str, value: float, position: tuple[int, ...], Sq: int = 21, Sk: int = 30):
     def make(dtype):
-        x = draw(5, B=1, Hq=2, Hkv=1, Sq=21, Sk=30, D=6, dtype=dtype, library="torch")
+        x = draw(5, B=1, Hq=2, Hkv=1, Sq=Sq, Sk=Sk, D=6, dtype=dtype, library="torch")
         getattr(x, where)[position] = value
         return Case(x, CAUSAL)
 
     return make
 
 
-for _where, _position in (("k", (0, 0, 27, 2)), ("v", (0, 0, 27, 2)), ("q", (0, 1, 4, 0)), ("v", (0, 0, 29))):
+for _where, _position in (
+    ("k", (0, 0, 27, 2)), ("v", (0, 0, 27, 2)), ("q", (0, 1, 4, 0)), ("v", (0, 0, 29)), ("do", (0, 1, 4, 0)),
+):  # fmt: skip
     for _value in (np.nan, np.inf):
         case(f"08 {_value} in {_where} at {_position}: seen by some rows only")(spoiled(_where, _value, _position))
+for _where, _row in (("q", 40), ("k", 7), ("v", 7), ("do", 40)):
+    case(f"08 inf in {_where}, row {_row} of many tiles")(spoiled(_where, np.inf, (0, 0, _row, 1), 75, 70))
+
+
+def score_of_minus_infinity(where: str, Sq: int, Sk: int, causal: bool):
+    """A −inf beside positive numbers: its scores are −inf and its weights 0, which is no reason for a NaN."""
+
+    def make(dtype):
+        x = draw(5, B=1, Hq=1, Hkv=1, Sq=Sq, Sk=Sk, D=2, dtype=dtype, library="torch", spread=1.0)
+        x = x._replace(q=x.q.abs(), k=x.k.abs())
+        getattr(x, where)[0, 0, 3, 0] = -np.inf
+        return Case(x, {"causal": causal})
+
+    return make
+
+
+for _where in "qk":
+    for _Sq, _Sk in ((4, 4), (5, 32), (32, 9), (32, 32), (70, 75)):
+        _make = score_of_minus_infinity(_where, _Sq, _Sk, _Sq == 70)
+        case(f"08 a score of -inf: in {_where}, Sq={_Sq} Sk={_Sk}")(_make)
 
 
 @case("08 NaN in a query that sees nothing")
@@ -113,6 +135,15 @@ def sixties(dtype):
     rng = np.random.default_rng(1)
     q, k = (np.where(rng.random((1, 2, 14, 64)) < 0.5, -60.0, 60.0) for _ in range(2))
     return Case(tensors(dtype, q, k, rng.standard_normal((1, 2, 14, 64))), {})
+
+
+@case("10 v and dO of ±60: dS passes float16's largest number, and no result does")
+def large_ds(dtype):
+    rng = np.random.default_rng(0)
+    q, k = (0.1 * rng.standard_normal((1, 1, n, 8)) for n in (2, 40))
+    v, do = (np.where(rng.random((1, 1, n, 128)) < 0.5, -60.0, 60.0) for n in (40, 2))
+    v[0, 0, :2] = do[0, 0]  # dO · v = 460 800
+    return Case(tensors(dtype, q, k, v, do), {"scale": 0.3})
 
 
 @case("10 constant inputs of 1000")
@@ -223,4 +254,20 @@ simple("30 lse with large and small scores", CAUSAL, B=1, Hq=2, Hkv=1, Sq=33, Sk
 for _p in (0.1, 0.5, 0.9):
     simple(f"31 dropout {_p}", {"dropout_p": _p, "seed": 123, **CAUSAL}, B=2, Hq=4, Hkv=2, Sq=37, Sk=41, D=6)
 simple("31 dropout, a 64-bit seed", {"dropout_p": 0.3, "seed": 2**63 + 12345}, B=1, Hq=2, Hkv=2, Sq=37, Sk=41, D=6)
+
+
+@case("31 dropout 0.9: a row that is NaN is so in its dropped places too")
+def dropped_nan(dtype):
+    x = draw(4, B=1, Hq=1, Hkv=1, Sq=2, Sk=4, D=2, dtype=dtype, library="torch")
+    x.q[0, 0, 1, 0] = np.nan
+    return Case(x, {"dropout_p": 0.9, "seed": 3})
+
+
+@case("31 dropout, all but one in 131 072: 1 / (1 − p) passes float16's largest number")
+def almost_all_dropped(dtype):
+    rng = np.random.default_rng(0)
+    q, k, v, do = (0.01 * rng.standard_normal((1, 64, n, 2)) for n in (64, 1, 1, 64))
+    return Case(tensors(dtype, q, k, v, do), {"dropout_p": 1 - 2**-17, "seed": 39})  # keeps one of 4,096
+
+
 simple("31 dropout 0 with a seed", {"dropout_p": 0.0, "seed": 5}, B=1, Hq=2, Hkv=2, Sq=17, Sk=21, D=6)

@@ -260,4 +260,4 @@ def test_every_exercise_is_whole():
         names = [m.name for m in e.mistakes()]
         assert len(names) == len(set(names)), f"{e.id}: two mistakes have one name"
         for m in e.mistakes():
-            assert m.says and m.ask.endswith("?"), f"{e.id} {m.name}: a mistake says what it is and asks a question"
+            assert m.says and "?" in m.ask, f"{e.id} {m.name}: a mistake says what it is and asks a question"

@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -17,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flashlib.cli import app
-from flashlib.instruments import sass
+from flashlib.instruments import loop_table, sass
 from flashlib.instruments.compiled import Compiled, CompileError, Job, compile_all, compile_for
 from flashlib.instruments.kernel_text import describe, kernel_text
 from flashlib.instruments.occupancy import CAPABILITIES, limits, occupancy
@@ -25,9 +26,13 @@ from flashlib.instruments.tile_table import cases, compile_table
 from tests.files import ROOT
 
 pytest.importorskip("triton", reason="triton is not installed here")
+import triton
+
 from tests import compiled_kernels
 
 SQUARE = (4096, 1)
+# The triton that the tiles are promised for; on others they must compile, fit and use tensor cores.
+PINNED = re.search(r"^triton==(\S+)", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.M)[1]
 
 
 def arguments(tile: tuple[int, int, int], dtype: str = "*fp16") -> dict:
@@ -182,6 +187,7 @@ def test_loops_are_found_in_sass() -> None:
         f"        /*{16 * i:04x}*/                   {line} ;    /* 0x0 */" for i, line in enumerate(code)
     )
     (loop,) = sass.dot_loops(listing)
+    assert sass.dot_loops(listing.replace(" ;", "   &req={2}   ?WAIT15_END_GROUP ;")) == [loop]  # Blackwell, triton 3.6
     assert (loop.tensor_core, loop.special_function, loop.total) == (1, 1, 8)
     assert loop.by_name["SYNCS.PHASECHK"] == 2  # once in line, once in the cold block
     with pytest.raises(ValueError, match="REG:"):
@@ -250,7 +256,11 @@ def test_a_sample_of_the_real_table() -> None:
     day = datetime.date.today().isoformat()
     sample = random.Random(day).sample(cases(), 8)
     for i, result in compile_table(sample, jobs=2):
-        assert sample[i].faults(result) == [], (day, sample[i])
+        faults = sample[i].faults(result)
+        if triton.__version__ != PINNED:  # registers are given out anew by every compiler: there, spills are told
+            print(*(f"{sample[i].kernel} {sample[i].chip} {f}" for f in faults if f.startswith("spills")), sep="\n")
+            faults = [f for f in faults if not f.startswith("spills")]
+        assert faults == [], (day, sample[i])
 
 
 def test_the_command() -> None:
@@ -276,3 +286,32 @@ def test_the_command() -> None:
     assert [(r["kernel"], r["chip"], r["D"]) for r in rows] == [(c.kernel, c.chip, c.D) for c in small] and small
     words[words.index("sm80")] = "sm81"
     assert CliRunner().invoke(app, words).exit_code == 2
+
+
+def test_the_inner_loops_keep_their_limits() -> None:
+    """The forward's loop over full tiles is lighter than that of Triton's own tutorial; docs/LOOPS.md says the same."""
+    if not triton.__version__.startswith(loop_table.TRITON + "."):
+        pytest.skip(
+            f"the limits are for triton {loop_table.TRITON}, this is {triton.__version__}; `make triton-legs` has it"
+        )
+    table = loop_table.limited()
+    found = dict(compile_table(table, jobs=2))
+    page = loop_table.page_of(table, [found[i] for i in range(len(table))])
+    print(*(f"{r.chip} D={r.D}: {r.total} of {r.limit}" for r in page.rows if r.limit), sep="\n")
+    assert len([r for r in page.rows if r.limit]) == 4 and loop_table.faults(page) == []
+    written = loop_table.parse((ROOT / "docs" / "LOOPS.md").read_text(encoding="utf-8"))
+    if written.triton == triton.__version__:
+        assert [r for r in page.rows if r not in written.rows] == [], "write docs/LOOPS.md again"
+
+
+def test_the_command_for_loops(tmp_path: Path) -> None:
+    """One chip, whose loops have no limit; an unknown chip, and a page that would lack chips, are refused."""
+    done = CliRunner().invoke(app, ["loops", "--chip", "sm89", "--json", "--jobs", "2"])
+    rows = json.loads(done.stdout)
+    assert done.exit_code == 0 and len(rows) == 12, done.output
+    for full, masked in zip(rows[::2], rows[1::2], strict=True):
+        assert full["tiles"] == "full" and 0 < full["total"] < masked["total"]
+        assert full["kinds"]["dot"] == masked["kinds"]["dot"] > 0 and full["kinds"]["other"] == 0
+        assert sum(full["kinds"].values()) == full["total"]
+    assert CliRunner().invoke(app, ["loops", "--chip", "sm81"]).exit_code == 2
+    assert CliRunner().invoke(app, ["loops", "--chip", "sm89", "--write", str(tmp_path / "x.md")]).exit_code == 2

@@ -127,3 +127,60 @@ def test_what_the_kernels_do_not_do_is_said_in_one_line(name):
 def test_no_tile_for_a_chip_is_said_in_one_line():
     with pytest.raises(ValueError, match=r"D=64, 16-bit, on a chip of capability 6\.0; use impl='tiled'"):
         tiles.lookup("forward", (6, 0), 64, "16-bit")
+
+
+def test_dropout_without_a_seed_compiles_whole():
+    """The seed is drawn inside of the graph, where nothing may depend on its size."""
+    torch._dynamo.reset()
+    q, k, v, do = draw(3, B=1, Hq=2, Hkv=1, Sq=17, Sk=21, D=8, library="torch", spread=1.0)
+    q.requires_grad_()
+
+    def attend(q):
+        return flashlib.attention(q, k, v, dropout_p=0.3, impl="triton")
+
+    def run(f):
+        torch.manual_seed(5)
+        o = f(q)
+        return o, *torch.autograd.grad(o, q, do)
+
+    for a, b in zip(run(attend), run(torch.compile(attend, backend="aot_eager", fullgraph=True)), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_func_grad_is_refused_in_one_line():
+    q, k, v, _ = draw(1, B=1, Hq=1, Hkv=1, Sq=3, Sk=4, D=8, library="torch")
+    with pytest.raises(RuntimeError, match=r"^attention: impl='triton' does not run under torch\.func\.grad[^\n]*$"):
+        torch.func.grad(lambda q: flashlib.attention(q, k, v, impl="triton").sum())(q)
+
+
+def test_full_tiles_answer_as_masked_ones_do(monkeypatch):
+    """A −inf in q, k or dO, in tiles of every size: where the tiles end must not show."""
+    x = draw(5, B=1, Hq=2, Hkv=1, Sq=40, Sk=40, D=2, library="torch", spread=1.0)
+    q, k = x.q.abs(), x.k.abs()
+    q[0, 0, 20, 0] = k[0, 0, 3, 1] = x.do[0, 1, 9, 0] = -torch.inf
+    exact = Problem(q, k, x.v, x.do)
+    for block_m, block_n in ((16, 16), (16, 64), (64, 16), (32, 32)):
+        monkeypatch.setattr(tiles, "INTERPRETED", tiles.INTERPRETED._replace(block_m=block_m, block_n=block_n))
+        leaves = [t.clone().requires_grad_() for t in (q, k, x.v)]
+        o = flashlib.attention(*leaves, impl="triton")
+        dq, dk, dv = torch.autograd.grad(o, leaves, x.do)
+        exact.compare(o=o, dq=dq, dk=dk, dv=dv).raise_if_wrong()
+
+
+def test_the_careful_loop_runs_again_only_when_needed(monkeypatch):
+    """Finite inputs: keys and values are read once a tile of queries. A −inf score: the tiles in float16 twice."""
+    from flashlib.instruments.interpreter import watch
+
+    if torch.cuda.is_available():
+        pytest.skip("bytes are counted in the interpreter")
+    x = draw(5, B=1, Hq=1, Hkv=1, Sq=32, Sk=64, D=16, library="torch", dtype="float16", spread=1.0)
+    read = []
+    for bad in (False, True):
+        q, k, v, do = (t.abs() for t in x)
+        if bad:
+            k[0, 0, 3, 0] = -torch.inf
+        o, lse = ta._forward(q, k, v, False, 0.25, 0.0, 0)
+        with watch() as w:
+            ta._backward._init_fn(do, None, q, k, v, o, lse, False, 0.25, 0.0, 0, True, True)
+        read.append(w.report().by_kernel["dq_kernel"].read["K"])
+    assert read == [64 * 16 * 2, 2 * 64 * 16 * 2]

@@ -169,10 +169,11 @@ def next_cell(course: Course, chapter: Chapter) -> str:
 def readme_table(course: Course, url: str) -> str:
     """The README's chapter table with its two markers."""
     badge = url.startswith("https://github.com/")
-    rows = ["| chapter | what it holds | minutes | GPU |" + (" Colab |" if badge else "")]
-    rows.append("|---|---|---|---|" + ("---|" if badge else ""))
+    rows = ["| chapter | what it holds | minutes | exercises | GPU |" + (" Colab |" if badge else "")]
+    rows.append("|---|---|---|---|---|" + ("---|" if badge else ""))
     for c in course.chapters:
-        row = f"| [{c.name}](notebooks/{c.file}.ipynb) | {c.carries} | {c.minutes_read} | {c.gpu} |"
+        own = " ".join(f"[{c.minutes_exercises} min](exercises/{e}.ipynb)" for e in c.exercises)
+        row = f"| [{c.name}](notebooks/{c.file}.ipynb) | {c.carries} | {c.minutes_read} | {own} | {c.gpu} |"
         rows.append(row + (f" {colab_badge(c, url)} |" if badge else ""))
     return "\n".join([BEGIN, *rows, END])
 

@@ -62,9 +62,13 @@ def decode(
     """
     check_decode(q, k_cache, v_cache, lengths, scale, splits, impl)
     B, D = q.shape[0], q.shape[-1]
-    S = k_cache.shape[2]
     scale = D**-0.5 if scale is None else float(scale)
-    lengths = torch.full((B,), S, device=q.device) if lengths is None else lengths.to(q.device)
+    if lengths is None:
+        lengths = torch.full((B,), k_cache.shape[2], device=q.device)
+    else:  # int64: unsigned lengths could not go below zero. Room that no sequence has reached is not looked at
+        lengths = lengths.to(q.device, torch.int64)
+        longest = int(lengths.max()) if B else 0
+        k_cache, v_cache = k_cache[:, :, :longest], v_cache[:, :, :longest]
     splits = choose_splits(q, k_cache) if splits is None else int(splits)
     run = _triton if impl == "triton" or (impl == "auto" and _can_triton(q, k_cache, v_cache)) else split_attention
     o, lse = run(q, k_cache, v_cache, lengths, scale, splits)
@@ -76,9 +80,7 @@ def split_attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, scale: flo
     work = work_dtype(q)
     Sq, S = q.shape[2], k.shape[2]
     last = lengths[:, None] - Sq + torch.arange(Sq, device=q.device)  # (B, Sq): the last key each row sees
-    held = torch.arange(S, device=q.device) < lengths[:, None]  # (B, S): what the cache really holds
-    v = v.masked_fill(~held[:, None, :, None], 0)  # 0 · NaN of an unused place would be NaN
-    spoiled = None
+    spoiled = None  # 0 · NaN is NaN: a value that a row does not see must not reach it, one that it sees must
     if not bool(torch.isfinite(v).all()):
         spoiled = first_bad(v).repeat_interleave(q.shape[1] // v.shape[1], 1) <= last[:, None, :, None]
         v = clean(v)

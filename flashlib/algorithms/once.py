@@ -16,9 +16,13 @@ class Once(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, compute, *tensors):
+    def forward(compute, *tensors):
         """compute(*tensors), unchanged."""
         return compute(*tensors)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        """Nothing is kept."""
 
     @staticmethod
     def backward(ctx, *_):

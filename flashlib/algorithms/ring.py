@@ -10,7 +10,8 @@ of W holds chunks r and 2W − 1 − r of 2W, and all ranks do the same work.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -27,11 +28,11 @@ class RingError(RuntimeError):
 
 @dataclass
 class Sent:
-    """Bytes this rank sent, by pass; fill it by handing it to `attention`."""
+    """Bytes this rank sent, by pass, and the pairs (query, key) its forward saw; hand it to `attention` to fill it."""
 
     forward: int = 0
     backward: int = 0
-    log: list[str] = field(default_factory=list)
+    pairs: int = 0
 
 
 def chunks_of(rank: int, world: int, balanced: bool) -> tuple[int, ...]:
@@ -107,6 +108,14 @@ def bytes_sent(
     return keys, keys + grads * (world > 1)
 
 
+def pairs_seen(S: int, world: int, rank: int, *, causal: bool, balanced: bool = True, step: int | None = None) -> int:
+    """Pairs (query, key) of one head that a rank's queries see, in one step or in all: what it has to compute."""
+    sources = range(world) if step is None else [(rank - step) % world]
+    keys = [span for source in sources for span in spans_of(source, world, S, balanced)]
+    rows = [i for i0, i1 in spans_of(rank, world, S, balanced) for i in range(i0, i1)]
+    return sum(max(0, min(i + 1, j1) - j0) if causal else j1 - j0 for i in rows for j0, j1 in keys)
+
+
 @dataclass
 class _Ring:
     rank: int
@@ -140,19 +149,19 @@ class _Ring:
         n = sum(i1 - i0 for i0, i1 in spans_of((self.rank - t - 1) % self.world, self.world, self.S, self.balanced))
         tensors = tuple(x.contiguous() for x in tensors)
         taken = tuple(x.new_empty(*x.shape[:2], n, x.shape[3]) for x in tensors)
-        jobs = []
-        try:
-            for i, (x, y) in enumerate(zip(tensors, taken, strict=True)):
-                if x.numel():
-                    jobs.append(dist.isend(x, self._global(after), self.group, tag=i))
-                if y.numel():
-                    jobs.append(dist.irecv(y, self._global(before), self.group, tag=i))
-            for job in jobs:
+        moves = []
+        for i, (x, y) in enumerate(zip(tensors, taken, strict=True)):
+            if x.numel():
+                moves.append(dist.P2POp(dist.isend, x, self._global(after), self.group, tag=i))
+            if y.numel():
+                moves.append(dist.P2POp(dist.irecv, y, self._global(before), self.group, tag=i))
+        try:  # as one batch: on NCCL two ranks that both send first would wait for each other
+            for job in dist.batch_isend_irecv(moves) if moves else ():
                 job.wait()
         except (RuntimeError, ValueError) as error:
             raise RingError(
                 f"ring: rank {self.rank} of {self.world} has no answer from rank {before} or {after} in step {t} of "
-                f"the {what}: its process has ended or hangs ({str(error).strip().splitlines()[0]})"
+                f"the {what}: its process has ended or hangs ({_reason(error)})"
             ) from error
         nbytes = sum(x.numel() * x.element_size() for x in tensors)
         setattr(self.sent, what, getattr(self.sent, what) + nbytes)
@@ -160,6 +169,11 @@ class _Ring:
 
     def _global(self, rank: int) -> int:
         return rank if self.group is None else dist.get_global_rank(self.group, rank)
+
+
+def _reason(error: Exception) -> str:
+    """The library's first sentence, without the place in its source."""
+    return re.sub(r"^\[[^]]*\.cc:\d+\] *", "", str(error).strip()).splitlines()[0].split(". ")[0]
 
 
 class _RingAttention(torch.autograd.Function):
@@ -173,6 +187,8 @@ class _RingAttention(torch.autograd.Function):
         held = k, v
         for t in range(ring.world):
             for rows, keys, diagonal in ring.pairs(t):
+                n, m = rows.stop - rows.start, keys.stop - keys.start
+                ring.sent.pairs += n * (n + 1) // 2 if diagonal else n * m
                 part_o, part_lse = tiled.forward(
                     q[:, :, rows].to(work), held[0][:, :, keys].to(work), held[1][:, :, keys].to(work),
                     causal=diagonal, scale=ring.scale,

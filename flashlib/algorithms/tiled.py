@@ -169,14 +169,17 @@ class TiledAttention(torch.autograd.Function):
     """Saves q, k, v, o and lse: nothing of size Sq × Sk."""
 
     @staticmethod
-    def forward(ctx, q, k, v, options):
+    def forward(q, k, v, options):
         """(o, lse) by tiles."""
         with torch.autocast(q.device.type, enabled=False):  # products stay in the dtype the tiles were cast to
-            o, lse = forward(q, k, v, **options)
-        ctx.save_for_backward(q, k, v, o, lse)
-        ctx.options = options
+            return forward(q, k, v, **options)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        """What the backward needs; apart from `forward`, so that torch.func.grad works."""
+        q, k, v, ctx.options = inputs
+        ctx.save_for_backward(q, k, v, *output)
         ctx.set_materialize_grads(False)
-        return o, lse
 
     @staticmethod
     def backward(ctx, do, dlse):
@@ -186,6 +189,16 @@ class TiledAttention(torch.autograd.Function):
         compute = partial(backward, **ctx.options, needs=ctx.needs_input_grad[:3])
         with torch.autocast(q.device.type, enabled=False):
             return *Once.apply(compute, do, dlse, q, k, v, o, lse), None
+
+    @staticmethod
+    def jvp(ctx, *_):
+        """Refuse."""
+        raise RuntimeError("attention: impl='tiled' has no forward-mode derivative; for jvp use impl='naive'")
+
+    @staticmethod
+    def vmap(*_):
+        """Refuse."""
+        raise RuntimeError("attention: impl='tiled' does not run under vmap; batch along B, or use impl='naive'")
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, **options) -> tuple[Tensor, Tensor]:

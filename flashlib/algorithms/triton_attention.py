@@ -3,8 +3,11 @@
 Registered as operators, forward and backward are one node each for `torch.compile`; what they save for the backward is
 q, k, v, o and lse.
 
-Known limits, where `tiled` is right: in float16 a dS beyond 65 504 overflows (v and dO of ±60 at D = 128); scores from
-about 1e9 on lose their differences; an infinite key or query makes NaN of gradients that others would give as 0.
+Known limits, where float32 is too short. Scores s in units of log2 (q · k · scale · log2 e) are compared as float32
+numbers, whose spacing is 1 from 2²³ on: beyond, full tiles on a GPU, which compute s − m in one multiply-add, are right
+as long as half the spacing of m fits the dtype of P (up to 2²⁷ in float16, 2³⁰ else); elsewhere each score is rounded
+first. The backward reads lse, rounded twice: P is off by up to |lse| · 2⁻²³ of itself, and useless from 1e7 on. q · k
+must stay below 3.4e38 before it is scaled. A dS that float16 rounds to 0 (below 3e-8) is lost: scale the loss.
 """
 
 import math
@@ -15,6 +18,7 @@ import torch
 import triton
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from flashlib.algorithms import philox
 from flashlib.algorithms.once import NO_SECOND_DERIVATIVE
@@ -50,17 +54,28 @@ def attention(
             f"attention: impl='triton' needs a CUDA GPU, or TRITON_INTERPRET=1 before triton is first imported; "
             f"q is on {q.device}"
         )
-    signed = seed - 2**64 if seed >= 2**63 else seed  # operators take signed 64-bit integers; the bits are the same
-    if q.dtype == torch.bfloat16 and interpreting() and not getattr(triton.runtime.interpreter, "flashlib_repaired", 0):
-        # Triton's interpreter multiplies bfloat16 bit patterns as if they were integers: compute in float32 there
+    # Operators take signed 64-bit integers; the bits are the same. A seed that torch.compile has yet to draw is small.
+    signed = seed - 2**64 if guard_or_false(seed >= 2**63) else seed
+    if q.dtype == torch.bfloat16 and not multiplies_bfloat16():
         o, lse = _forward(q.float(), k.float(), v.float(), causal, scale, dropout_p, signed)
         return o.to(q.dtype), lse
-    return _forward(q, k, v, causal, scale, dropout_p, signed)
+    try:
+        return _forward(q, k, v, causal, scale, dropout_p, signed)
+    except RuntimeError as error:
+        if "functorch" not in str(error):
+            raise
+        message = "attention: impl='triton' does not run under torch.func.grad; use torch.autograd.grad or impl='tiled'"
+        raise RuntimeError(message) from None
 
 
 def interpreting() -> bool:
     """Whether Triton runs kernels on the CPU: decided by TRITON_INTERPRET when the kernels were defined."""
     return not isinstance(forward_kernel, triton.runtime.JITFunction)
+
+
+def multiplies_bfloat16() -> bool:
+    """False in Triton's own interpreter, which takes bfloat16 bit patterns for integers: compute in float32 there."""
+    return not interpreting() or bool(getattr(triton.runtime.interpreter, "flashlib_repaired", 0))
 
 
 @torch.library.custom_op("flashlib::attention_forward", mutates_args=())
@@ -71,7 +86,7 @@ def _forward(
     o, lse = q.new_empty(B, H, Sq, v.shape[-1]), q.new_empty(B, H, Sq, dtype=torch.float32)
     if o.numel():
         tile = choose("forward", q, v)
-        with _on_device(q):
+        with on_device(q):
             forward_kernel[(triton.cdiv(Sq, tile.block_m) * H * B,)](
                 q, k, v, o, lse, q.stride(), k.stride(), v.stride(), o.stride(),
                 *_sizes(q, k), *_numbers(scale, dropout_p, seed), **_constants(q, v, causal, scale, dropout_p, tile),
@@ -96,7 +111,7 @@ def _backward(
         return dq, dk, dv
     DV = v.shape[-1]
     numbers = *_sizes(q, k), scale, *_numbers(scale, dropout_p, seed)
-    with _on_device(q):
+    with on_device(q):
         delta = torch.empty_like(lse)
         delta_kernel[(triton.cdiv(Sq, 64) * H * B,)](
             o, do, delta if dlse is None else dlse, delta, o.stride(), do.stride(),
@@ -170,6 +185,6 @@ def _width(D: int) -> int:
     return max(16, triton.next_power_of_2(D))
 
 
-def _on_device(q: Tensor) -> Any:
+def on_device(q: Tensor) -> Any:
     """Kernels start on the current device, so make q's device current."""
     return torch.cuda.device(q.device) if q.device.type == "cuda" else nullcontext()

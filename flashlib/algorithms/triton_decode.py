@@ -10,7 +10,10 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd import forward_ad
 
+from flashlib.algorithms.decode_tiles import choose
+from flashlib.algorithms.triton_attention import interpreting, multiplies_bfloat16, on_device
 from flashlib.algorithms.triton_tile import INFINITY
 
 LOG2E = math.log2(math.e)
@@ -118,13 +121,26 @@ def split_attention(
 
     Raises
     ------
-    TypeError, RuntimeError
-        float64; a gradient is asked for.
+    TypeError, ValueError
+        float64; tensors that are not on a GPU while Triton is not interpreting.
+    RuntimeError
+        A gradient is asked for, or a forward-mode derivative.
     """
     if q.dtype == torch.float64:
         raise TypeError("decode: impl='triton' computes float16, bfloat16 and float32, got float64; use impl='torch'")
     if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
         raise RuntimeError("decode: impl='triton' has no gradient; use impl='torch', or torch.no_grad()")
+    if any(forward_ad.unpack_dual(x).tangent is not None for x in (q, k, v)):
+        raise RuntimeError("decode: impl='triton' has no forward-mode derivative; use impl='torch'")
+    if q.device.type != "cuda" and not interpreting():
+        raise ValueError(
+            "decode: impl='triton' needs a CUDA GPU, or TRITON_INTERPRET=1 before triton is first imported; "
+            f"q is on {q.device}; use impl='torch'"
+        )
+    if q.dtype == torch.bfloat16 and not multiplies_bfloat16():
+        o, lse = split_attention(q.float(), k.float(), v.float(), lengths, scale, splits, table)
+        return o.to(q.dtype), lse
+    q, k, v = (x.resolve_neg() for x in (q, k, v))  # a view may say that its numbers are to be read with a minus
     (B, Hq, Sq, D), Hkv, DV = q.shape, k.shape[1], v.shape[-1]
     page, S = (0, k.shape[2]) if table is None else (k.shape[2], table.shape[1] * k.shape[2])
     n_rows = B * Hq * Sq
@@ -132,15 +148,17 @@ def split_attention(
     if not n_rows:
         return o, lse
     group = Hq // Hkv
-    block_r = min(64, max(16, triton.next_power_of_2(group * Sq)))
+    t = choose(q, v, group * Sq)
+    lengths = lengths.to(torch.int32).contiguous()
     parts = q.new_empty(splits, n_rows, DV, dtype=torch.float32), q.new_empty(splits, n_rows, dtype=torch.float32)
-    split_kernel[(splits * triton.cdiv(group * Sq, block_r) * Hkv * B,)](
-        q, k, v, lengths, lengths if table is None else table, *parts, q.stride(), k.stride(), v.stride(),
-        0 if table is None else table.stride(0), Hkv, group, Sq, max(1, -(-S // splits)), splits, abs(scale) * LOG2E,
-        D=D, DV=DV, BLOCK_D=_width(D), BLOCK_DV=_width(DV), BLOCK_R=block_r, BLOCK_N=32 if max(D, DV) > 128 else 64,
-        PAGE=page, NEGATE=scale < 0, num_warps=4, num_stages=2,
-    )  # fmt: skip
-    merge_kernel[(n_rows,)](*parts, o, lse, n_rows, splits, DV=DV, BLOCK_DV=_width(DV), num_warps=1)
+    with on_device(q):
+        split_kernel[(splits * triton.cdiv(group * Sq, t.block_m) * Hkv * B,)](
+            q, k, v, lengths, lengths if table is None else table, *parts, q.stride(), k.stride(), v.stride(),
+            0 if table is None else table.stride(0), Hkv, group, Sq, max(1, -(-S // splits)), splits,
+            abs(scale) * LOG2E, D=D, DV=DV, BLOCK_D=_width(D), BLOCK_DV=_width(DV), BLOCK_R=t.block_m, BLOCK_N=t.block_n,
+            PAGE=page, NEGATE=scale < 0, num_warps=t.warps, num_stages=t.stages,
+        )  # fmt: skip
+        merge_kernel[(n_rows,)](*parts, o, lse, n_rows, splits, DV=DV, BLOCK_DV=_width(DV), num_warps=1)
     return o, lse
 
 

@@ -14,10 +14,13 @@ from flashlib.algorithms.triton_tile import (
     first_bad_row,
     has_bad,
     kept,
+    load_next,
     load_tile,
     locate,
     store_tile,
 )
+
+LOWEST = tl.constexpr(-3.4028234663852886e38)  # of float32's finite numbers
 
 
 @triton.jit
@@ -28,7 +31,7 @@ def _attend_tile(
 ):  # fmt: skip
     """Merge one tile of keys and values into the state (m, l, acc) of BLOCK_M rows."""
     cols = j0 + tl.arange(0, BLOCK_N)
-    k = load_tile(K, k_strides, cols, d, Sk, D)  # HBM → SRAM: BLOCK_N · D elements
+    k = load_next(K, k_strides, j0, d, Sk, D, BLOCK_N, MASKED)  # HBM → SRAM: BLOCK_N · D elements
     s = tl.dot(q, tl.trans(k), input_precision="ieee")  # float32; "ieee": float32 inputs are not cut to TF32
     if MASKED:  # the ragged edge and the diagonal; full tiles are spared the comparison
         seen = cols[None, :] < Sk
@@ -39,14 +42,12 @@ def _attend_tile(
     else:
         m_new = tl.maximum(m, tl.max(s, 1) * scale_log2)  # the largest raw score is the largest: scale_log2 ≥ 0
         s = s * scale_log2
-    # a row that has seen no key keeps m = −inf; exp2(−inf − 0) = 0 then keeps its l and acc at zero, without NaN
-    m_safe = tl.where(m_new == -INFINITY, 0.0, m_new)
-    p = tl.exp2(s - m_safe[:, None])
-    shrink = tl.exp2(m - m_safe)  # what was summed so far was measured against the old maximum
+    p = tl.exp2(s - m_new[:, None])
+    shrink = tl.exp2(m - m_new)  # what was summed so far was measured against the old maximum
     l = l * shrink + tl.sum(p, 1)
     if DROPOUT:  # after the row sum; the survivors are divided by 1 − p once, at the end
-        p = tl.where(kept(seed, threshold, b, h, rows, cols), p, 0.0)
-    v = load_tile(V, v_strides, cols, dv, Sk, DV)  # HBM → SRAM: BLOCK_N · DV elements
+        p = tl.where(kept(seed, threshold, b, h, rows[:, None], cols[None, :]), p, 0.0)
+    v = load_next(V, v_strides, j0, dv, Sk, DV, BLOCK_N, MASKED)  # HBM → SRAM: BLOCK_N · DV elements
     acc = acc * shrink[:, None]
     if MASKED:
         if has_bad(v):  # 0 · NaN = NaN: a weight of 0 does not stop it. Mark the rows that see it, then clear it.
@@ -79,7 +80,8 @@ def forward_kernel(
     q = load_tile(Q, q_strides, rows, d, Sq, D)  # HBM → SRAM, once: BLOCK_M · D elements
     if NEGATE:  # a negative scale is a positive one with −q, which is exact; then the largest score stays the largest
         q = -q
-    m = tl.full([BLOCK_M], -INFINITY, tl.float32)
+    # m is finite from the start: a row that has seen no key has p = exp2(−inf − m) = 0, and never −inf − (−inf) = NaN
+    m = tl.full([BLOCK_M], LOWEST, tl.float32)
     l = tl.zeros([BLOCK_M], tl.float32)
     acc = tl.zeros([BLOCK_M, BLOCK_DV], tl.float32)
 

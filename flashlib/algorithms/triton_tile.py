@@ -14,6 +14,22 @@ def load_tile(X, strides, rows, cols, n_rows, n_cols):
 
 
 @triton.jit
+def load_next(X, strides, start, cols, n_rows, n_cols: tl.constexpr, LENGTH: tl.constexpr, RAGGED: tl.constexpr):
+    """The tile X[start : start + LENGTH, cols] of a stream of tiles; where it is not ``RAGGED``, all its rows exist.
+
+    Only a pointer moves with ``start``: the offsets inside the tile are the same in every turn of the loop.
+    """
+    rows = tl.arange(0, LENGTH)
+    X += tl.cast(start, tl.int64) * strides[2]
+    if RAGGED:
+        return load_tile(X, strides, rows, cols, n_rows - start, n_cols)
+    at = rows[:, None].to(tl.int64) * strides[2] + cols[None, :].to(tl.int64) * strides[3]
+    if cols.shape[0] == n_cols:
+        return tl.load(X + at)
+    return tl.load(X + at, mask=cols[None, :] < n_cols, other=0.0)
+
+
+@triton.jit
 def store_tile(X, strides, rows, cols, n_rows, n_cols, tile):
     """Write the tile to X[rows, cols], rounded to X's dtype; nothing past the edge."""
     at = rows[:, None].to(tl.int64) * strides[2] + cols[None, :].to(tl.int64) * strides[3]
@@ -34,23 +50,32 @@ def has_bad(x):
 
 
 @triton.jit
+def spoiled(acc):
+    """As `has_bad`, for a sum of dots. Flat: an accumulator of sm100 cannot be reduced along one axis, then another."""
+    return tl.sum(acc * 0.0) != 0.0
+
+
+@triton.jit
 def first_bad_row(x, rows, n_rows):
     """For each column of a tile, the first row that holds a NaN or inf; n_rows if none does."""
     return tl.min(tl.where(finite(x), n_rows, rows[:, None]), 0)
 
 
 @triton.jit
-def kept(seed, threshold, b, h, rows, cols):
-    """Dropout's decision for each place of a tile: Philox of (col, row, head, batch), as in `philox.keep`."""
-    col, row = cols[None, :] + 0 * rows[:, None], rows[:, None] + 0 * cols[None, :]
-    word, _, _, _ = tl.philox(seed, col, row, h + 0 * row, b + 0 * row)
-    return word.to(tl.uint32, bitcast=True) >= threshold
-
-
-@triton.jit
 def last_bad_row(x, rows):
     """For each column of a tile, the last row that holds a NaN or inf; −1 if none does."""
     return tl.max(tl.where(finite(x), -1, rows[:, None]), 0)
+
+
+@triton.jit
+def kept(seed, threshold, b, h, rows, cols):
+    """Dropout's decision for each place of a tile: Philox of (col, row, head, batch), as in `philox.keep`.
+
+    rows and cols lie across one another, as rows[:, None] and cols[None, :], or the other way round.
+    """
+    row, col = rows + 0 * cols, cols + 0 * rows
+    word, _, _, _ = tl.philox(seed, col, row, h + 0 * row, b + 0 * row)
+    return word.to(tl.uint32, bitcast=True) >= threshold
 
 
 @triton.jit

@@ -27,28 +27,36 @@ class Visited(NamedTuple):
     of: int
 
 
-def window(width: int, shift: int = 0) -> Mask:
-    """Causal sliding window: row i sees the last ``width`` keys up to i + shift (Beltagy 2020, arXiv 2004.05150).
+def window(width: int, shift: int = 0, *, both: bool = False) -> Mask:
+    """Sliding window: row i sees the last ``width`` keys up to i + shift (Beltagy et al. 2020, arXiv 2004.05150).
 
-    ``shift`` is Sk − Sq, so that the last row sees the last key.
+    ``shift`` is Sk − Sq, so that the last row sees the last key. ``both`` opens the window to the other side too: the
+    ``width`` − 1 keys after i + shift.
     """
     if width < 1:
         raise ValueError(f"width must be at least 1, got {width}")
+    if both:
+        return lambda i, j: abs(i + shift - j) < width
     return lambda i, j: (j <= i + shift) & (j > i + shift - width)
 
 
 def blocks(allowed: np.ndarray, block: int) -> Mask:
     """Block-sparse (Child et al. 2019, arXiv 1904.10509): tile (i // block, j // block) is seen where it is allowed.
 
+    The tiles of `masked` need not be these, but where they are none is half empty.
+
     allowed : bool (tiles of rows, tiles of keys)
     """
     return lambda i, j: allowed[i // block, j // block]
 
 
-def strided(n_tiles: int, local: int, stride: int) -> np.ndarray:
-    """A causal pattern of tiles, bool (n_tiles, n_tiles): the last ``local`` ones and every ``stride``-th before."""
+def strided(n_tiles: int, local: int, stride: int, *, both: bool = False) -> np.ndarray:
+    """A pattern of tiles, bool (n_tiles, n_tiles): the last ``local`` ones and every ``stride``-th before.
+
+    Causal; with ``both`` the tiles after a row's own are seen by the same rule.
+    """
     i, j = np.arange(n_tiles)[:, None], np.arange(n_tiles)[None, :]
-    return (j <= i) & ((i - j < local) | (j % stride == stride - 1))
+    return (both | (j <= i)) & ((abs(i - j) < local) | (j % stride == stride - 1))
 
 
 def masked(
@@ -125,18 +133,36 @@ def random_features(
 
 
 def low_rank(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, rank: int, *, seed: int = 0, scale: float | None = None
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    rank: int,
+    *,
+    seed: int = 0,
+    scale: float | None = None,
+    projection: np.ndarray | None = None,
 ) -> np.ndarray:
     """Keys and values projected from Sk rows to ``rank`` (Wang et al. 2020, "Linformer", arXiv 2006.04768).
 
-    The projection is random here, and learnt in the paper: read the error as that of an untrained one. Full.
+    The projection is learnt in the paper. Here it is random, or one that is given, (rank, Sk), such as `segments`: read
+    the error as that of an untrained one. Full: a projection mixes keys, so no causal mask can be kept.
     """
     Sk = k.shape[-2]
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    e = (np.random.default_rng(seed).standard_normal((rank, Sk)) / np.sqrt(rank)).astype(k.dtype)
+    e = np.random.default_rng(seed).standard_normal((rank, Sk)) / np.sqrt(rank) if projection is None else projection
+    if e.shape != (rank, Sk):
+        raise ValueError(f"expected a projection of shape {(rank, Sk)}, got {e.shape}")
+    e = e.astype(k.dtype)
     s = scale * (q @ (e @ k).swapaxes(-1, -2))
     p = np.exp(s - s.max(-1, keepdims=True))
     return (p / p.sum(-1, keepdims=True)) @ (e @ v)
+
+
+def segments(rank: int, Sk: int) -> np.ndarray:
+    """A projection that takes the mean of each of ``rank`` neighbouring segments, (rank, Sk)."""
+    place = np.arange(Sk) * rank // Sk
+    e = (place == np.arange(rank)[:, None]).astype(float)
+    return e / e.sum(-1, keepdims=True)
 
 
 def _elu1(x: np.ndarray) -> np.ndarray:

@@ -31,6 +31,27 @@ class Trouble(NamedTuple):
     number: int = 0
 
 
+class Stream:
+    """Arrays, or tuples of arrays, handed out one after the other, each once, as copies: a stream that does not come
+    back. An argument of this kind is fresh in every run."""
+
+    def __init__(self, parts: Iterable[Any]) -> None:
+        self._parts, self._next = list(parts), 0
+
+    def fresh(self) -> Stream:
+        """The same stream from its beginning."""
+        return Stream(self._parts)
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> Any:
+        if self._next == len(self._parts):
+            raise StopIteration
+        part, self._next = self._parts[self._next], self._next + 1
+        return tuple(a.copy() for a in part) if isinstance(part, tuple) else part.copy()
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What came of one run.
@@ -127,7 +148,7 @@ class Exercise:
     mistakes : makes the gallery.
     forbidden : names that would do the exercise's work, besides those that are forbidden everywhere.
     triton : needs Triton; run under the interpreter's watch.
-    may_change : argument names the function may write to.
+    may_change : arguments the function may write to: "argument 2" where it is passed by position, else its name.
     """
 
     id: str

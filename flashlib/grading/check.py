@@ -79,7 +79,7 @@ def judge(exercise: Exercise, seed: int, run: Run, library: str | None = None) -
         if used:
             return report(
                 "failed", [], named=f"library call: {used}", headline=f"It calls {used}, which does the exercise.",
-                advice=("Write the steps yourself; arithmetic, matrix products, exp, max and sum are all you need.",),
+                advice=("Write the steps yourself: arithmetic, matrix products, exp, log, max and sum are all you need.",),
             )  # fmt: skip
         finding = _found(case, outcome)
         lines.append(Line("passed" if finding.ok else "failed", case, finding))

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-_PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "addbmm": (1, 2), "mv": (0, 1)}
+# name → which arguments are multiplied; the same with a trailing "_", which writes into the first argument
+_PRODUCTS = {
+    "mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "_addmm_activation": (1, 2), "baddbmm": (1, 2), "addbmm": (1, 2),
+    "mv": (0, 1), "addmv": (1, 2), "dot": (0, 1), "vdot": (0, 1),
+}  # fmt: skip
+# Under inference mode these arrive whole; elsewhere torch has taken them apart before.
+_MADE_OF_PRODUCTS = ("matmul", "linear", "einsum", "inner", "tensordot", "chain_matmul", "linalg_multi_dot")
 
 
 class Functions(TorchFunctionMode):
@@ -26,16 +33,68 @@ class Functions(TorchFunctionMode):
 
 
 class Matmuls(TorchDispatchMode):
-    """Counts matrix products: ``number`` and ``flops`` = Σ 2 · m · n · k, forward and backward alike."""
+    """Counts matrix products: ``number`` and ``flops`` = Σ 2 · m · n · k, forward and backward alike.
+
+    ``side`` is the largest m or n, ``longest`` the largest k of all products, ``dtypes`` the names of their dtypes.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.number = self.flops = 0
+        self.number = self.flops = self.side = self.longest = 0
+        self.dtypes: set[str] = set()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: else torch imports its compiler, seconds of it, before the first op."""
+        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
-        if name in _PRODUCTS:
-            a, b = (args[i] for i in _PRODUCTS[name])
+        if name in _MADE_OF_PRODUCTS:
+            with self:
+                made = func.decompose(*args, **(kwargs or {}))
+            if made is not NotImplemented:
+                return made
+        where = _PRODUCTS.get(name.rstrip("_"))
+        if where is not None:
+            a, b = (args[i] for i in where)
+            columns = b.shape[-1] if b.dim() > 1 else 1
             self.number += 1
-            self.flops += 2 * math.prod(a.shape) * (b.shape[-1] if b.dim() > 1 else 1)
+            self.flops += 2 * math.prod(a.shape) * columns
+            self.side = max(self.side, columns, a.shape[-2] if a.dim() > 1 else 1)
+            self.longest = max(self.longest, a.shape[-1])
+            self.dtypes.add(str(a.dtype).removeprefix("torch."))
         return func(*args, **(kwargs or {}))
+
+
+class TooManyOperations(RuntimeError):
+    """A call was stopped after so many operations of torch."""
+
+
+class _Operations(TorchDispatchMode):
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most, self.number = most, 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.number += 1
+        if self.number > self.most:
+            raise TooManyOperations(
+                f"stopped after {self.most:,} operations of torch in one call, many for each row of each tile. "
+                "Are the tiles as large as the arguments say?"
+            )
+        return func(*args, **(kwargs or {}))
+
+
+def limited(fn: Callable[..., Any], most: int) -> Callable[..., Any]:
+    """``fn``, stopped by `TooManyOperations` after ``most`` operations of torch in one call."""
+
+    def stopped(*args: Any, **kwargs: Any) -> Any:
+        with _Operations(most):
+            return fn(*args, **kwargs)
+
+    return stopped

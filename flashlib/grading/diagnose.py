@@ -38,8 +38,8 @@ def diagnose(
 ) -> Diagnosis | None:
     """The known mistake whose outcome is the learner's on the first failing case; the one that agrees most often.
 
-    Among those that agree on as many failing cases, a mistake that would also fail where the learner is right counts
-    less. What is still equal is decided by the gallery's order: it begins with what people do most.
+    A mistake that would fail where the learner is right is another mistake. What is still equal is decided by the
+    gallery's order: it begins with what people do most.
     """
     tried = failures[:MOST_CASES]
     found: list[Diagnosis] = []
@@ -52,14 +52,11 @@ def diagnose(
                 break
         if equal:
             found.append(Diagnosis(mistake, equal, len(tried)))
-    most = max((d.equal for d in found), default=0)
-    best = [d for d in found if d.equal == most]
-    for case, _ in passed if len(best) > 1 else ():
-        also = [d for d in best if _passes(d.mistake, case, exercise)]
-        best = also if also else best
-        if len(best) == 1:
-            break
-    return best[0] if best else None
+    found.sort(key=lambda d: -d.equal)  # a stable sort: among equals the gallery's order stays
+    for candidate in found:
+        if all(_passes(candidate.mistake, case, exercise) for case, _ in passed):
+            return candidate
+    return None
 
 
 def _passes(mistake: Mistake, case: Case, exercise: Exercise) -> bool:
@@ -103,23 +100,25 @@ def _equal(a: np.ndarray, b: np.ndarray, budget: float) -> bool:
         return bool((a == b).all())
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
     finite = np.isfinite(wide_a)
-    if (finite != np.isfinite(wide_b)).any():
+    if (finite != np.isfinite(wide_b)).any() or not np.array_equal(wide_a[~finite], wide_b[~finite], equal_nan=True):
         return False
     if not finite.any():
         return True
-    size = max(1.0, float(np.abs(wide_b[finite]).max()))
-    return bool(np.abs(wide_a - wide_b)[finite].max(initial=0) <= budget * size)
+    size = np.maximum(1.0, np.abs(wide_b[finite]))
+    return bool((np.abs(wide_a[finite] - wide_b[finite]) <= budget * size).all())
 
 
 def describe(failure: Failure) -> str:
     """What is true of the error, in a sentence, when no known mistake equals it. "" if nothing stands out."""
     finding = failure.finding
-    if not finding.result or finding.ratio is None or finding.error is None:
+    if not finding.result or finding.ratio is None or finding.error is None or finding.ratio.size == 1:
         return ""
     wrong = finding.ratio > 1
     rows, columns = wrong.any(1), wrong.any(0)
     n, m = wrong.shape
     parts = [f"{int(wrong.sum()):,} of {wrong.size:,} numbers of this matrix are wrong"]
+    if len(finding.axes) == 1 and not wrong.all():
+        return f"{int(wrong.sum()):,} of {wrong.size:,} numbers are wrong: {finding.axes[0]} {_spans(columns)}."
     if wrong.all():
         parts.append("all of it")
     elif rows.sum() < n and wrong[rows].all():

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from flashlib.grading.case import Case, Outcome, Trouble, Value
+from flashlib.grading.case import Case, Outcome, Stream, Trouble, Value
 from flashlib.grading.rounding import dtype_name, to_numpy
 
 Called = tuple[Any, dict[str, Any]]  # what the function returned, what was measured
@@ -84,10 +84,16 @@ def _growth(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Cal
     """Peak extra memory, in bytes, of ``fn(*a, **kwargs)`` for each a of ``options["calls"]``.
 
     Measures ``n`` (as given in ``options["n"]``), ``peak``, ``kept``, and ``alive``: the three largest arrays at the
-    peak of the last call, in words (torch on a CPU only).
+    peak of the last call, in words (torch on a CPU only). ``options["operations"]`` is how many operations of torch one
+    call may make, so that a program with tiny tiles ends: beyond it `TooManyOperations` is raised.
     """
     from flashlib.instruments.peak import peak_memory
 
+    most = options.get("operations")
+    if most is not None:
+        from flashlib.grading.counted import limited
+
+        fn = limited(fn, most)
     fn(*args, **kwargs)  # what a first call allocates once is not the function's
     peaks = [peak_memory(partial(fn, *a, **kwargs), library=options["library"]) for a in options["calls"]]
     alive = [f"{op} {shape}" for op, shape, _ in peaks[-1].alive[:3]]
@@ -99,42 +105,94 @@ def _growth(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Cal
     }
 
 
+def _kept(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Called:
+    """What is alive, in bytes, once ``fn(*a, **kwargs)`` has returned and waits for its backward, for each a of
+    ``options["calls"]``: its results and all that their graph holds. The first ``wrt`` arguments need gradients.
+
+    Measures ``n`` (as given in ``options["n"]``) and ``peak``, as "growth" does (torch only).
+    """
+    from flashlib.instruments.peak import peak_memory
+
+    n, kept = options["wrt"], []
+    for a in options["calls"]:
+        leaves = [t.detach().requires_grad_() for t in a[:n]]
+        kept.append(peak_memory(partial(fn, *leaves, *a[n:], **kwargs), library="torch").kept)
+    return None, {"n": list(options["n"]), "peak": kept}
+
+
 def _machine(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Called:
     """fn(machine, *tensors, **kwargs) on a memory machine with ``options["sram_bytes"]`` of SRAM.
 
     ``options["names"]`` names the arrays among args, in order; each becomes a tensor in HBM, and what is no array is
     passed as it is. A returned HBM tensor is read out. Measures ``read`` and ``written`` per tensor, ``total`` and
-    ``sram_peak``, in bytes.
+    ``sram_peak``, in bytes, where the returned tensors have the names in ``options["returns"]``, whatever the function
+    called them; and ``kernels`` begun, ``loads`` per tensor, ``looked``: uses of `.array` past the machine, per tensor.
     """
-    from flashlib.instruments.traffic import HBMTensor, MemoryMachine
+    from flashlib.grading.seen_machine import SeenTensor
 
-    machine = MemoryMachine(options["sram_bytes"])
-    names = iter(options["names"])
-    placed = [machine.hbm(next(names), a) if isinstance(a, np.ndarray) else a for a in args]
+    machine, placed = _placed(args, options)
     out = fn(machine, *placed, **kwargs)
     outs = out if isinstance(out, (tuple, list)) else (out,)
     moved = machine.report()
-    measures = {"read": moved.read, "written": moved.written, "total": moved.total, "sram_peak": moved.sram_peak}
-    return tuple(o.array if isinstance(o, HBMTensor) else o for o in outs), measures
+    called = [o.name for o in outs if isinstance(o, SeenTensor) and all(o is not p for p in placed)]
+    new = {old: name for old, name in zip(called, options.get("returns", ()), strict=False)}
+    measures = {
+        "read": {new.get(n, n) if n not in options["names"] else n: b for n, b in moved.read.items()},
+        "written": {new.get(n, n): b for n, b in moved.written.items()},
+        "total": moved.total, "sram_peak": moved.sram_peak, "kernels": machine.begun,
+        "loads": dict(machine.loads), "looked": dict(machine.looked),
+    }  # fmt: skip
+    return tuple(o.numbers if isinstance(o, SeenTensor) else o for o in outs), measures
+
+
+def _machine_growth(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Called:
+    """ "growth" on a memory machine: what a program holds besides HBM, in bytes, for each of ``options["calls"]``; the
+    other options are those of "machine". NumPy only."""
+    from flashlib.instruments.peak import peak_memory
+
+    machine, placed = _placed(args, options)
+    fn(machine, *placed, **kwargs)
+    peaks = []
+    for a in options["calls"]:
+        machine, placed = _placed(a, options)
+        peaks.append(peak_memory(partial(fn, machine, *placed, **kwargs), library="numpy").bytes)
+    return None, {"n": list(options["n"]), "peak": peaks}
+
+
+def _placed(args: Any, options: Any) -> tuple[Any, list[Any]]:
+    """A machine, and the arguments with the arrays among them in its HBM."""
+    from flashlib.grading.seen_machine import SeenMachine
+
+    machine, names = SeenMachine(options["sram_bytes"]), iter(options["names"])
+    return machine, [machine.hbm(next(names), a) if isinstance(a, np.ndarray) else a for a in args]
 
 
 def _matmuls(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Called:
-    """One call with its matrix products counted: ``matmuls`` and ``flops`` = Σ 2 · m · n · k (torch only)."""
+    """One call with its matrix products counted: ``matmuls`` and ``flops`` = Σ 2 · m · n · k, the largest m or n
+    (``side``) and k (``longest``), and the ``dtypes`` of what was multiplied (torch only)."""
     from flashlib.grading.counted import Matmuls
 
     with Matmuls() as counted:
         out = fn(*args, **kwargs)
-    return out, {"matmuls": counted.number, "flops": counted.flops}
+    return out, {
+        "matmuls": counted.number, "flops": counted.flops, "side": counted.side, "longest": counted.longest,
+        "dtypes": ", ".join(sorted(counted.dtypes)),
+    }  # fmt: skip
 
 
 def _watch(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Called:
     """One call whose Triton kernels run in the interpreter under `watch`. Measures ``read``, ``written`` per tensor
     and ``total`` in bytes, ``dots``, ``flops``, and the number of ``launches``."""
-    from flashlib.instruments.interpreter import repair, watch
+    from flashlib.instruments.interpreter import NotWritten, repair, watch
+    from flashlib.instruments.snapshot import tensors_in
 
     repair()
     with watch(**options.get("watch", {})) as seen:
         out = fn(*args, **kwargs)
+        for i, tensor in enumerate(tensors_in(out if isinstance(out, (tuple, list)) else (out,))):
+            memory = seen.memory(tensor)
+            if memory.fresh and tensor.numel() and not memory.written.any():
+                raise NotWritten(f"no kernel wrote to result {i + 1}, of shape {tuple(tensor.shape)}")
     moves = seen.report()
     return out, {
         "read": moves.read, "written": moves.written, "total": moves.total, "dots": moves.dots, "flops": moves.flops,
@@ -142,13 +200,21 @@ def _watch(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Call
     }  # fmt: skip
 
 
+def _watch_gradients(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Called:
+    """ "gradients", forward and backward under one watch; its options and what "watch" measures."""
+    return _watch(lambda *a, **k: _gradients(fn, a, k, options)[0], args, kwargs, options)
+
+
 HARNESSES: dict[str, Callable[..., Called]] = {
     "call": _call,
     "gradients": _gradients,
     "growth": _growth,
+    "kept": _kept,
     "machine": _machine,
+    "machine_growth": _machine_growth,
     "matmuls": _matmuls,
     "watch": _watch,
+    "watch_gradients": _watch_gradients,
 }
 
 
@@ -182,7 +248,7 @@ def values(returned: Any) -> tuple[Value, ...]:
     if returned is None:
         return ()
     if isinstance(returned, (tuple, list)):
-        return tuple(v for r in returned for v in values(r))
+        return tuple(v for r in returned for v in ((_listed(r),) if _numbers(r) else values(r)))
     if hasattr(returned, "detach"):
         return (Value(to_numpy(returned).copy(), dtype_name(returned), "torch"),)
     array = np.array(returned)
@@ -191,10 +257,28 @@ def values(returned: Any) -> tuple[Value, ...]:
     return (Value(array, str(array.dtype), "numpy" if isinstance(returned, (np.ndarray, np.generic)) else "python"),)
 
 
+def _numbers(x: Any) -> bool:
+    """A list of plain numbers, or of such lists: an array in Python's own form."""
+    return isinstance(x, list) and bool(x) and all(isinstance(y, (bool, int, float)) or _numbers(y) for y in x)
+
+
+def _listed(x: list[Any]) -> Value:
+    try:
+        array = np.array(x)
+    except ValueError:  # rows of different lengths
+        raise TypeError("expected numbers or arrays back, got a list whose rows differ in length") from None
+    return Value(array, str(array.dtype), "python")
+
+
 def trouble(error: BaseException) -> Trouble:
     """The exception in plain data, with the last line of the learner's own code on its way."""
+    if isinstance(error.__cause__, NotImplementedError):  # raised in a Triton kernel, it comes wrapped
+        error = error.__cause__
     if getattr(error, "source", None) and getattr(error, "line", None):  # the watch's faults know the kernel's line
-        return Trouble(type(error).__name__, str(error), str(error.source).strip(), int(error.line))  # type: ignore[attr-defined]
+        what, _, _ = str(error).partition("\n  kernel ")
+        program = getattr(error, "program", None)
+        what += f" (program {program})" if program and str(program) not in what else ""
+        return Trouble(type(error).__name__, what, str(error.source).strip(), int(error.line))  # type: ignore[attr-defined]
     own = [
         f
         for f in traceback.extract_tb(error.__traceback__)
@@ -205,11 +289,15 @@ def trouble(error: BaseException) -> Trouble:
 
 
 def copied(x: Any) -> Any:
-    """A deep copy of arrays and tensors in tuples, lists and dicts; a tensor keeps its strides where it can."""
+    """A deep copy of arrays and tensors in tuples, lists, dicts; a tensor keeps its strides and gaps where it can."""
     if isinstance(x, np.ndarray):
         return x.copy(order="K")
     if hasattr(x, "detach"):
-        return x.detach().clone()
+        x = x.detach()
+        with_gaps = x.numel() and 0 not in x.stride() and x.untyped_storage().nbytes() > x.nbytes
+        return x.new_empty_strided(x.size(), x.stride()).copy_(x) if with_gaps else x.clone()
+    if isinstance(x, Stream):
+        return x.fresh()
     if isinstance(x, dict):
         return {k: copied(v) for k, v in x.items()}
     if type(x) in (tuple, list):

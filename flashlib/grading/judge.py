@@ -49,12 +49,16 @@ def matches(*answers: Answer) -> Judge:
     """Results, in this order, equal these answers within their budgets."""
 
     def judge(outcome: Outcome) -> Finding:
-        if len(outcome.results) != len(answers):
+        results = outcome.results
+        if all(not a.exact.ndim for a in answers):
+            results = apart(results, len(answers))
+        if len(results) != len(answers):
+            got = _count(len(results))
+            if len(answers) == 1 and len(results) > 1 and all(r.library == "python" for r in results):
+                got = "a list"
             names = ", ".join(a.name for a in answers)
-            return Finding(
-                False, says=f"It returned {_count(len(outcome.results))}, expected {_count(len(answers))}: {names}."
-            )
-        findings = [compare(a, v) for a, v in zip(answers, outcome.results, strict=True)]
+            return Finding(False, says=f"It returned {got}, expected {_count(len(answers))}: {names}.")
+        findings = [compare(a, v) for a, v in zip(answers, results, strict=True)]
         wrong = next((f for f in findings if not f.ok), None)
         if wrong is not None:
             return wrong
@@ -64,6 +68,13 @@ def matches(*answers: Answer) -> Judge:
     return judge
 
 
+def apart(results: tuple[Value, ...], n: int) -> tuple[Value, ...]:
+    """The results; but one array of n numbers where n numbers were asked for counts as n results."""
+    if n > 1 and len(results) == 1 and results[0].array.shape == (n,):
+        return tuple(results[0]._replace(array=x) for x in map(np.asarray, results[0].array))
+    return results
+
+
 def compare(answer: Answer, got: Value) -> Finding:
     """One array against its answer. NaN where a number belongs is wrong, and so is a number where NaN or −∞ belongs."""
     name, right = answer.name, answer.exact
@@ -71,10 +82,14 @@ def compare(answer: Answer, got: Value) -> Finding:
         return Finding(False, result=name, says=f"{name} has shape {got.array.shape}, expected {tuple(right.shape)}.")
     if answer.library == "torch" and got.library != "torch":
         return Finding(False, result=name, says=f"{name} is no torch tensor; expected a tensor of {answer.dtype}.")
+    if answer.library == "numpy" and got.library == "torch" and right.ndim:
+        return Finding(False, result=name, says=f"{name} is a torch tensor; expected a NumPy array.")
     if answer.dtype is not None and got.library != "python" and got.dtype != answer.dtype:
         return Finding(False, result=name, says=f"{name} is {got.dtype}, expected {answer.dtype}.")
     if right.size == 0:
         return Finding(True, 0.0, 0.0, result=name)
+    if right.dtype.kind == "i" and not right.ndim:
+        right = right.astype(float)  # a count: the size of the difference tells something
     if right.dtype.kind in "bi":
         error = (got.array != right).astype(float)
     else:
@@ -89,7 +104,9 @@ def compare(answer: Answer, got: Value) -> Finding:
         return Finding(True, worst, answer.budget, result=name)
     where = tuple(int(i) for i in np.argwhere(wrong)[0])
     here, there = got.array[where], right[where]
-    says = f"{name} is {_number(here)} there, expected {_number(there)}."
+    if not where:
+        return Finding(False, worst, answer.budget, result=name, says=_alone(name, here, there))
+    says = "{} is {} there, expected {}.".format(name, *_two(here, there))
     if right.dtype.kind == "f":
         nans = int((np.isnan(got.array) & ~np.isnan(right)).sum())
         if nans:
@@ -98,10 +115,24 @@ def compare(answer: Answer, got: Value) -> Finding:
             )
     says += _pattern(got.array, right, answer.budget)
     axes = answer.axes or PLAIN.get(right.ndim) or tuple(f"axis {i}" for i in range(right.ndim))
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = error[where[:-2]] if error.ndim >= 2 else np.atleast_2d(error)
         ratio = np.where(ratio > 0, ratio / max(answer.budget, np.finfo(float).tiny), 0.0)
     return Finding(False, worst, answer.budget, where, axes, name, says, ratio)
+
+
+def _alone(name: str, got: np.generic, right: np.generic) -> str:
+    """ "S is 96, expected 768. That is 0.125 times as much.": a single number, where a factor often tells the unit."""
+    says = "{} is {}, expected {}.".format(name, *_two(got, right))
+    if right.dtype.kind == "b" or not (np.isfinite(got) and np.isfinite(right) and right != 0):
+        return says
+    factor = float(got) / float(right)
+    return f"{says} That is {factor:.6g} times as much." if _telling(factor) else says
+
+
+def _telling(factor: float) -> bool:
+    """A factor that may tell where it comes from: not 1 and not 0 to the digits that are shown, and no huge power."""
+    return 1e-6 <= abs(factor) <= 1e6 and f"{factor:.6g}" != "1"
 
 
 def _pattern(got: np.ndarray, right: np.ndarray, budget: float) -> str:
@@ -115,7 +146,7 @@ def _pattern(got: np.ndarray, right: np.ndarray, budget: float) -> str:
         return " It is the expected matrix, transposed."
     factor, offset = float((g * r).sum() / max((r * r).sum(), 1e-300)), float((g - r).mean())
     room = budget * max(1.0, abs(factor))
-    if np.abs(g - factor * r).max() <= room:
+    if _telling(factor) and np.abs(g - factor * r).max() <= room:
         return f" Every number is {factor:.6g} times the expected one."
     if np.abs(g - r - offset).max() <= budget:
         return f" Every number is {offset:+.6g} off."
@@ -162,6 +193,39 @@ def measured(name: str, right: float | Mapping[str, int], unit: str, says: str =
     return judge
 
 
+def in_one_kernel(loads: Mapping[str, int]) -> Judge:
+    """On the memory machine: one kernel was begun, each tensor was loaded in this many tiles, and nobody but the machine
+    used a tensor's `.array`."""
+
+    def judge(outcome: Outcome) -> Finding:
+        m = outcome.measures
+        if m["looked"]:
+            names = ", ".join(f"{n}.array" for n in m["looked"])
+            says = f"It uses {names}: a kernel sees HBM through load and store only, and what it returns is the tensor."
+            return Finding(False, float(sum(m["looked"].values())), 0.0, result="array", says=says)
+        return next(
+            (f for f in (measured("kernels", 1, "begun")(outcome), measured("loads", loads, "tiles")(outcome)) if not f.ok),
+            Finding(True, 0.0, 0.0, result="kernels"),
+        )
+
+    return judge
+
+
+def products_of_tiles(side: int, longest: int, what: str) -> Judge:
+    """Of the matrix products counted by "matmuls" none has more than ``side`` rows or columns, or sums over more than
+    ``longest``. ``what`` says which sizes these are: "tiles of 7 × 9"."""
+
+    def judge(outcome: Outcome) -> Finding:
+        for name, most, does in (("side", side, "has {:,} rows or columns"), ("longest", longest, "sums over {:,}")):
+            got = outcome.measures[name]
+            if got > most:
+                says = f"A matrix product {does.format(got)}; in {what} none needs more than {most:,}."
+                return Finding(False, float(got - most), 0.0, result=name, says=says)
+        return Finding(True, 0.0, 0.0, result="side")
+
+    return judge
+
+
 def both(*judges: Judge) -> Judge:
     """The first judge that finds something wrong; the first finding if all are content."""
 
@@ -193,5 +257,14 @@ def _count(n: int) -> str:
     return "nothing" if n == 0 else "1 result" if n == 1 else f"{n} results"
 
 
-def _number(x: np.generic) -> str:
-    return str(bool(x)) if x.dtype.kind == "b" else f"{float(x):.6g}"
+def _two(got: np.generic, right: np.generic) -> tuple[str, str]:
+    """Both numbers with as many digits as it takes to see that they differ."""
+    digits = 6 if _number(got) != _number(right) else 17
+    return _number(got, digits), _number(right, digits)
+
+
+def _number(x: np.generic, digits: int = 6) -> str:
+    if x.dtype.kind == "b":
+        return str(bool(x))
+    whole = 1e3 <= abs(float(x)) < 1e15 and float(x).is_integer()  # a count of bytes: all its digits
+    return f"{int(x):,}" if whole else f"{float(x):.{digits}g}"

@@ -78,10 +78,15 @@ def work(chapters: Sequence[int] | None = None) -> list[tuple[Exercise, str, str
     return todo
 
 
+def run_one(exercise: Exercise, kind: str, name: str, fn: Callable[..., Any], seeds: Sequence[int]) -> Iterator[Cell]:
+    """Try one function on every seed."""
+    for seed in seeds:
+        report = try_one(exercise, fn, seed)
+        failed = report.failed.case.name if report.failed else report.headline
+        yield Cell(exercise.id, seed, kind, name, report.state, report.named, failed, report.seconds)
+
+
 def run(seeds: Sequence[int], chapters: Sequence[int] | None = None) -> Iterator[Cell]:
     """Try everything on every seed."""
     for exercise, kind, name, fn in work(chapters):
-        for seed in seeds:
-            report = try_one(exercise, fn, seed)
-            failed = report.failed.case.name if report.failed else report.headline
-            yield Cell(exercise.id, seed, kind, name, report.state, report.named, failed, report.seconds)
+        yield from run_one(exercise, kind, name, fn, seeds)

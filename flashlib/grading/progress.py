@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import time
@@ -30,13 +31,18 @@ def read() -> dict[str, Any]:
 
 def note(report: Report) -> None:
     """Remember the result of a check. Once passed stays passed. A folder that cannot be written is no error."""
-    if report.state == "not started" or os.environ.get("FLASHLIB_PROGRESS") == "":
+    remember(report.exercise.id, report.state)
+
+
+def remember(exercise_id: str, state: str) -> None:
+    """The same for a result that is known by its exercise and state alone."""
+    if state == "not started" or os.environ.get("FLASHLIB_PROGRESS") == "":
         return
     kept = read()
-    before = kept.get(report.exercise.id, {})
+    before = kept.get(exercise_id, {})
     before = before if isinstance(before, dict) else {}
-    passed = report.state == "passed" or before.get("state") == "passed"
-    kept[report.exercise.id] = {
+    passed = state == "passed" or before.get("state") == "passed"
+    kept[exercise_id] = {
         "state": "passed" if passed else "tried",
         "tries": int(before.get("tries", 0)) + 1,
         "when": before.get("when") if before.get("state") == "passed" else time.strftime("%Y-%m-%d"),
@@ -49,17 +55,57 @@ def note(report: Report) -> None:
         return
 
 
+MARKS = {"passed": "✓", "tried": "○", "": "·"}
+LEGEND = "✓ passed, ○ tried, · not yet"
+
+
+class Map:
+    """All exercises of the course with what is known of them; prints as text, shows as a table in a notebook."""
+
+    def __init__(self) -> None:
+        from flashlib.grading import catalogue
+
+        kept = read()
+        self.chapters = {
+            n: [(e.id, e.title, self._state(kept, e.id)) for e in catalogue.of_chapter(n)] for n in catalogue.CHAPTERS
+        }
+        states = [state for rows in self.chapters.values() for _, _, state in rows]
+        self.summary = f"{states.count('passed')} of {len(states)} passed"
+
+    @staticmethod
+    def _state(kept: dict[str, Any], exercise_id: str) -> str:
+        entry = kept.get(exercise_id)
+        state = entry.get("state") if isinstance(entry, dict) else ""
+        return state if state in ("passed", "tried") else ""
+
+    def __str__(self) -> str:
+        lines = ["   ".join(f"{name} {MARKS[state]}" for name, _, state in rows) for rows in self.chapters.values()]
+        return "\n".join([*lines, f"{self.summary}   ({LEGEND})"])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """A row a chapter; the marks carry the meaning, and the titles stand beside them."""
+        colour = {"passed": "#009E73", "tried": "#E69F00", "": "#999999"}
+        rows = "".join(
+            f'<tr><th scope="row" style="text-align:left;vertical-align:top">{n:02d}</th><td style="text-align:left">'
+            + " ".join(
+                f'<span style="display:inline-block;border-left:4px solid {colour[state]};padding:0 .8em 0 .4em">'
+                f"{MARKS[state]} {name} {html.escape(title)}</span>"
+                for name, title, state in exercises
+            )
+            + "</td></tr>"
+            for n, exercises in self.chapters.items()
+        )
+        head = '<tr><th scope="col">Chapter</th><th scope="col" style="text-align:left">Exercises</th></tr>'
+        return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table><p>{self.summary} ({LEGEND}).</p>"
+
+
+def show() -> Map:
+    """The map, as the last value of a notebook's cell."""
+    return Map()
+
+
 def text() -> str:
     """The map as text: a line a chapter, ✓ passed, ○ tried, · not yet."""
-    from flashlib.grading import catalogue
-
-    kept = read()
-    lines, passed, number = [], 0, 0
-    for n in catalogue.CHAPTERS:
-        marks = []
-        for e in catalogue.of_chapter(n):
-            state = kept.get(e.id, {}).get("state")
-            number, passed = number + 1, passed + (state == "passed")
-            marks.append(f"{e.id} {'✓' if state == 'passed' else '○' if state else '·'}")
-        lines.append("   ".join(marks))
-    return "\n".join([*lines, f"{passed} of {number} passed   (✓ passed, ○ tried, · not yet)"])
+    return str(Map())

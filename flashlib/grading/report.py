@@ -114,7 +114,7 @@ def numbers(line: Line) -> str:
     if finding is None or finding.error is None or finding.budget is None:
         return place(line)
     if finding.budget == 0 and finding.result and float(finding.error).is_integer():
-        text = "equal" if finding.ok else f"off by {finding.error:,.0f}"
+        text = "equal" if finding.ok else "differs"
     elif finding.result == "bytes":
         text = f"{finding.error:,.0f} B   at most {finding.budget:,.0f} B"
     else:

@@ -36,12 +36,17 @@ def picture(ratio: np.ndarray, axes: tuple[str, ...], tile: tuple[int, int] | No
     tile : (rows, columns) of a tile, drawn where the axes are rows of queries or keys.
     """
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
 
     from flashlib.show.style import COLOR, apply
 
     apply()
     rows, columns = ratio.shape
-    fig, ax = plt.subplots(figsize=(min(7.0, 2.2 + 0.12 * columns), min(5.0, 1.6 + 0.1 * rows)))
+    size_in = (min(7.0, 3.8 + 0.12 * columns), min(5.0, 1.9 + 0.1 * rows))  # wide enough for the title
+    fig, ax = plt.subplots(figsize=size_in, layout="constrained")
+    ax.grid(False)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
     wrong = ratio > 1
     ax.imshow(wrong, cmap=_two(COLOR["wrong"]), vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     if wrong.sum() <= 400:

@@ -116,6 +116,11 @@ class OpCounter(TorchDispatchMode):
         super().__init__()
         self.rows = rows
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: else torch imports its compiler, seconds of it, before the first op."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
@@ -138,6 +143,11 @@ class LiveStorages(TorchDispatchMode):
         self.now = self.peak = 0
         self.devices: set[str] = set()
         self._watch: dict[int, weakref.ref[Any]] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """As in `OpCounter`."""
+        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ class Site:
     line: int
     function: str
     callers: tuple[tuple[str, int], ...] = ()  # (function, line), innermost first
+    files: tuple[str, ...] = ()  # of the callers
 
     @property
     def source(self) -> str:
@@ -117,7 +119,19 @@ def site(skip: tuple[str, ...], frame: Any = None) -> Site | None:
     if not found or frame is None:
         return None
     (file, line, name), *callers = found
-    return Site(file, line, name, tuple((n, i) for _, i, n in callers))
+    return Site(file, line, name, tuple((n, i) for _, i, n in callers), tuple(f for f, _, _ in callers))
+
+
+def variables(names: Iterable[str], frame: Any = None) -> dict[str, Any]:
+    """Copies of the running kernel's block variables of these names, each from the innermost function that has it."""
+    names, frame, found = tuple(names), frame or sys._getframe(1), dict[str, Any]()
+    while len(found) < len(names) and frame is not None and frame.f_code.co_qualname != "GridExecutor.__call__":
+        for name in names:
+            data = getattr(getattr(frame.f_locals.get(name), "handle", None), "data", None)
+            if name not in found and data is not None:
+                found[name] = data.copy()
+        frame = frame.f_back
+    return found
 
 
 def site_of(error: BaseException, skip: tuple[str, ...]) -> Site | None:

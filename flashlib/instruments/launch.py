@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from flashlib.instruments.faults import IntOverflow, OutOfBounds, Race, Site, UnwrittenRead
+from flashlib.instruments.faults import IntOverflow, OutOfBounds, Race, Site, UnwrittenRead, variables
 from flashlib.instruments.moves import Move
 from flashlib.instruments.regions import ATOMIC, MANY, Region
 
@@ -187,5 +187,5 @@ class Launch:
             place = self.watch.site()
             self.watch.trace.append(Move(
                 self.watch.launches, self.kernel, self.program, op, region.name, region.box(at), int(at.min()),
-                int(at.max()), n, n * region.itemsize, place and place.line,
+                int(at.max()), n, n * region.itemsize, place and place.line, place, variables(self.watch.keep),
             ))  # fmt: skip

@@ -43,6 +43,9 @@ class Event:
     index: Spans  # (start, stop, step) a dimension; () for put and drop
     bytes: int
     sram: int
+    slot: str = ""  # where in SRAM a load put its tile
+    value: Any = field(default=None, compare=False, repr=False)  # a copy of it, and
+    site: Any = field(default=None, compare=False, repr=False)  # the program's line: only if the machine traces
 
 
 @dataclass

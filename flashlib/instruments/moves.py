@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from flashlib.instruments.ledger import ByKernel, Spans, added
 
@@ -26,6 +27,8 @@ class Move:
     elements: int
     bytes: int
     line: int | None
+    site: Any = field(default=None, compare=False, repr=False)  # the line with its file and its callers
+    state: Any = field(default=None, compare=False, repr=False)  # watch(keep=…): the kernel's variables before the move
 
 
 @dataclass

@@ -15,11 +15,13 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
+from flashlib.instruments.sass_kinds import by_kind
+
 _LINE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P[T0-9]+)\s+)?([A-Z][A-Z0-9_.]*)\s*([^;]*);", re.MULTILINE)
+_SCHEDULE = re.compile(
+    r"(^|\s+)[&?]\w.*$"
+)  # as in "BRA 0x1310  &req={4}  ?trans6": some assemblers add what to wait for
 _USAGE = re.compile(r"REG:(\d+)\s+STACK:(\d+)\s+SHARED:(\d+)\s+LOCAL:(\d+)")
-_MEMORY = re.compile(
-    r"(LD|ST|LDG|STG|LDS|STS|LDL|STL|LDSM|STSM|LDGSTS|LDT|LDTM|STTM|ATOM|ATOMS|ATOMG|RED|REDG|UTMA\w+|UBLK\w+)$"
-)
 _ENDS = ("EXIT", "RET", "BRX", "JMX", "BPT")
 _FMA = ("FFMA", "FFMA2", "FFMA32I", "HFMA2", "DFMA")
 
@@ -41,17 +43,22 @@ class Counts:
     total: int
     by_name: dict[str, int] = field(repr=False)
 
+    @property
+    def kinds(self) -> dict[str, int]:
+        """Where they go, by `sass_kinds.KINDS`; the sum is `total`."""
+        return by_kind(self.by_name)
+
 
 def count(names: list[str]) -> Counts:
     """Count mnemonics (with their suffixes, ``MUFU.EX2``) by kind."""
-    heads = Counter(name.split(".")[0] for name in names)
+    heads, kinds = Counter(name.split(".")[0] for name in names), by_kind(names)
     return Counts(
-        tensor_core=sum(n for head, n in heads.items() if head.endswith("MMA")),
+        tensor_core=kinds["dot"],
         fma=sum(heads[head] for head in _FMA),
-        special_function=heads["MUFU"],
-        load_store=sum(n for head, n in heads.items() if _MEMORY.match(head)),
+        special_function=kinds["exp2"],
+        load_store=kinds["load, store"],
         spills=heads["LDL"] + heads["STL"],
-        total=len(names) - heads["NOP"],
+        total=sum(kinds.values()),
         by_name=dict(Counter(names).most_common()),
     )
 
@@ -66,7 +73,10 @@ def usage(text: str) -> tuple[int, int]:
 
 def instructions(sass: str) -> list[tuple[int, bool, str, str]]:
     """(address, under a predicate?, mnemonic, operands) of each instruction in the output of ``cuobjdump -sass``."""
-    return [(int(at, 16), bool(p) and "PT" not in p, name, rest.strip()) for at, p, name, rest in _LINE.findall(sass)]
+    return [
+        (int(at, 16), bool(p) and "PT" not in p, name, _SCHEDULE.sub("", rest.strip()))
+        for at, p, name, rest in _LINE.findall(sass)
+    ]
 
 
 def dot_loops(sass: str) -> list[Counts]:

@@ -1,4 +1,4 @@
-"""Every entry of `flashlib.algorithms.tiles`, compiled and judged: what ``python -m flashlib compile`` prints."""
+"""Every entry of `algorithms.tiles` and `decode_tiles`, compiled and judged: `python -m flashlib compile` prints it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ KERNELS = {
     "dkdv": ("flashlib.algorithms.triton_backward", "dkdv_kernel"),
     "dq": ("flashlib.algorithms.triton_backward", "dq_kernel"),
 }
+DECODE = {"decode": ("flashlib.algorithms.triton_decode", "split_kernel")}  # its tiles have a table of their own
 WIDTHS = (16, 32, 64, 128, 256)
 _TRITON = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 # A launch as it would be: 16 heads in groups of 4, lengths that no tile divides, contiguous tensors.
@@ -24,8 +25,10 @@ _HEADS, _GROUP, _LENGTH = 16, 4, 4001
 _NUMBERS = {
     "H": _HEADS, "GROUP": _GROUP, "Sq": _LENGTH, "Sk": _LENGTH, "scale": 0.125, "scale_log2": 0.18,
     "seed": 2**40 + 1, "threshold": 429496729, "inverse_keep": 1.1, "NEGATE": False,
+    "Hkv": _HEADS // _GROUP, "CHUNK": 501, "SPLITS": 8, "table_stride": 251, "PAGE": 0,
 }  # fmt: skip
 _FLOAT32 = ("LSE", "DELTA", "DLSE")
+_INT32 = ("LENGTHS", "TABLE")
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Case:
 
     def job(self) -> Job:
         """The kernel, its arguments and the chip, for `compiled.compile_all`."""
-        module, name = KERNELS[self.entry.kernel]
+        module, name = (KERNELS | DECODE)[self.entry.kernel]
         kernel = getattr(import_module(module), name)
         return Job(kernel, self.arguments(kernel), self.capability, self.entry.warps, self.entry.stages)
 
@@ -62,6 +65,7 @@ class Case:
         known: dict[str, Any] = {
             **_NUMBERS, "D": d, "DV": d, "BLOCK_D": self.D, "BLOCK_DV": self.D, "CAUSAL": self.causal,
             "DROPOUT": self.dropout, "BLOCK_M": self.entry.block_m, "BLOCK_N": self.entry.block_n,
+            "BLOCK_R": self.entry.block_m,
         }  # fmt: skip
         strides = (_HEADS * _LENGTH * d, _LENGTH * d, d, 1)
         pointer = "*" + _TRITON[self.dtype]
@@ -71,8 +75,10 @@ class Case:
                 result[name] = known[name]
             elif name.endswith("_strides"):
                 result[name] = strides
-            elif name in _FLOAT32:
+            elif name in _FLOAT32 or (name == "O" and self.kernel == "decode"):  # parts are kept in float32
                 result[name] = "*fp32"
+            elif name in _INT32:
+                result[name] = "*i32"
             elif name.strip("_") in ("Q", "K", "V", "O", "DO", "DQ", "DK", "DV"):
                 result[name] = pointer
             else:
@@ -120,6 +126,11 @@ def cases(
                     result.append(Case(entry, capability, D, t, dropout=dropout, ragged=ragged))
     wanted = ((chip, "chip"), (dtype, "dtype"), (kernel, "kernel"), (width, "D"))
     return [c for c in result if all(value in (None, getattr(c, what)) for value, what in wanted)]
+
+
+def all_entries() -> list[Any]:
+    """Those of `flashlib.algorithms.tiles`, and the decode kernel's."""
+    return [e for name in ("tiles", "decode_tiles") for e in import_module(f"flashlib.algorithms.{name}").ENTRIES]
 
 
 def compile_table(table: list[Case], *, jobs: int | None = None) -> Iterator[tuple[int, Compiled | CompileError]]:

@@ -11,12 +11,14 @@ M = sram_bytes / itemsize.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from flashlib.instruments.faults import Site
 from flashlib.instruments.ledger import (
     Event,
     KernelTraffic,
@@ -66,13 +68,14 @@ class MemoryMachine:
     ----------
     sram_bytes : size of SRAM in bytes (for Theorem 2's M divide by the itemsize); `math.inf` for no limit.
     record : keep one `Event` a step. Turn it off for long programs.
+    trace : note in each event the program's line and a copy of the tile too, as `show.player` reads them.
     """
 
-    def __init__(self, sram_bytes: float, *, record: bool = True) -> None:
+    def __init__(self, sram_bytes: float, *, record: bool = True, trace: bool = False) -> None:
         if not sram_bytes > 0:
             raise ValueError(f"sram_bytes must be positive, got {sram_bytes!r}")
         self.sram_bytes = sram_bytes
-        self._record = record
+        self._record, self._trace = record or trace, trace
         self._kernel: str | None = None
         self._slots: dict[str, tuple[int, str]] = {}  # slot -> (bytes, "(2, 4) float64")
         self._in_use = 0
@@ -120,7 +123,7 @@ class MemoryMachine:
         nbytes = _nbytes(tile)
         self._take(slot or tensor.name, nbytes, tile, f"loading {tensor.name}")
         kernel.read[tensor.name] = kernel.read.get(tensor.name, 0) + nbytes
-        self._note("load", tensor.name, spans, nbytes)
+        self._note("load", tensor.name, spans, nbytes, slot or tensor.name, tile)
         return tile
 
     def put(self, slot: str, value: Any) -> Any:
@@ -129,7 +132,7 @@ class MemoryMachine:
         tile = value if hasattr(value, "dtype") else np.asarray(value)
         nbytes = _nbytes(tile)
         self._take(slot, nbytes, tile, f"putting {slot}")
-        self._note("put", slot, (), nbytes)
+        self._note("put", slot, (), nbytes, slot, tile)
         return tile
 
     def drop(self, slot: str) -> None:
@@ -139,7 +142,7 @@ class MemoryMachine:
             raise WrongTile(f"nothing to drop: no slot {slot!r} in SRAM, which holds {self._contents()}")
         nbytes = self._slots.pop(slot)[0]
         self._in_use -= nbytes
-        self._note("drop", slot, (), nbytes)
+        self._note("drop", slot, (), nbytes, slot)
 
     def store(self, tensor: HBMTensor, index: Any, tile: Any) -> None:
         """Write `tile` from SRAM to `tensor[index]` in HBM, in the tensor's dtype. Shapes must be equal."""
@@ -151,7 +154,7 @@ class MemoryMachine:
         tensor.array[where] = tile
         nbytes = math.prod(shape) * tensor.itemsize
         kernel.written[tensor.name] = kernel.written.get(tensor.name, 0) + nbytes
-        self._note("store", tensor.name, spans, nbytes)
+        self._note("store", tensor.name, spans, nbytes, value=tile)
 
     # -- reading the counters ----------------------------------------------------------------------------------------
     def report(self) -> Traffic:
@@ -191,9 +194,21 @@ class MemoryMachine:
     def _contents(self) -> str:
         return ", ".join(f"{slot} {what} {held:,} B" for slot, (held, what) in self._slots.items()) or "nothing"
 
-    def _note(self, op: str, tensor: str, spans: Spans, nbytes: int) -> None:
-        if self._record:
-            self._events.append(Event(self._kernel or "", op, tensor, spans, nbytes, self._in_use))
+    def _note(self, op: str, tensor: str, spans: Spans, nbytes: int, slot: str = "", value: Any = None) -> None:
+        if not self._record:
+            return
+        site = None
+        if self._trace:
+            frame = sys._getframe(2)  # who called load, put, drop or store
+            site = Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+            value = _copy(value)
+        event = Event(self._kernel or "", op, tensor, spans, nbytes, self._in_use, slot, value if site else None, site)
+        self._events.append(event)
+
+
+def _copy(tile: Any) -> Any:
+    """The tile as it is now: the program may go on to change it in place."""
+    return tile.detach().clone() if hasattr(tile, "detach") else None if tile is None else np.array(tile)
 
 
 def _checked(

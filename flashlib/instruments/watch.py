@@ -43,10 +43,12 @@ class Watch:
     """
 
     def __init__(
-        self, *, outputs: Any, fresh: Any, race: bool, overflow: bool, dots: bool, poison: bool, trace: bool
-    ) -> None:
+        self, *, outputs: Any, fresh: Any, race: bool, overflow: bool, dots: bool, poison: bool, trace: bool,
+        keep: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         self.race, self.overflow, self.dots, self.poison, self.tracing = race, overflow, dots, poison, trace
         self.trace: list[Move] = []
+        self.keep = tuple(keep)
         self.launch: Launch | None = None
         self.launches = 0
         self._broken = False  # a launch ended half way: what it did not write says nothing
@@ -193,6 +195,7 @@ def watch(
     dots: bool = True,
     poison: bool = True,
     trace: bool = False,
+    keep: Sequence[str] = (),
 ) -> Iterator[Watch]:
     """Watch every Triton kernel that is launched inside the `with` block.
 
@@ -215,6 +218,7 @@ def watch(
     poison : a launch with masked loads without `other=` runs a second time with other values in the masked lanes; if
         any byte of any tensor differs, `UndefinedLanes`. The first run's results (0 in those lanes) stay.
     trace : keep one `Move` a load, store or atomic in `w.trace`.
+    keep : names of the kernel's variables, such as ("m", "l", "acc"), of which each traced move notes a copy.
 
     Raises
     ------
@@ -235,7 +239,8 @@ def watch(
             "watch() sees kernels in Triton's interpreter only: set TRITON_INTERPRET=1 in the environment before "
             "triton is first imported (in a notebook, restart the kernel first)"
         )
-    seen = Watch(outputs=outputs, fresh=fresh, race=race, overflow=overflow, dots=dots, poison=poison, trace=trace)
+    seen = Watch(outputs=outputs, fresh=fresh, race=race, overflow=overflow, dots=dots, poison=poison, trace=trace,
+                 keep=keep)  # fmt: skip
     remove = install(seen)
     try:
         with track_empty(seen) if fresh is None else nullcontext():

@@ -1,0 +1,1 @@
+"""`python -m flashlib bench` on a GPU: exactness first, then TFLOP/s and peak memory beside the kernels people use."""

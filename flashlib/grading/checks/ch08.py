@@ -1,0 +1,164 @@
+"""Chapter 08, Triton backward: what its exercises are tried on. Triton is imported when an exercise is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from flashlib.algorithms.masks import tiles
+from flashlib.grading.case import Case, Exercise
+from flashlib.grading.checks.ch06 import PRODUCTS, SOFTMAXES
+from flashlib.grading.exactness import Problem
+from flashlib.grading.expected import expect
+from flashlib.grading.inputs import draw
+from flashlib.grading.judge import both, exact, matches, measured
+from flashlib.grading.rounding import to_numpy
+
+TILE = (16, 16)
+FORBIDDEN = (*PRODUCTS, *SOFTMAXES, "grad", "backward", "vjp", "vecdot")
+
+
+def _torch(x: Any, dtype: Any = None) -> Any:
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float64)).to(dtype or torch.float32)
+
+
+# -- 08.1 ------------------------------------------------------------------------------------------------------------
+def _delta_cases(seed: int) -> Iterator[Case]:
+    import torch
+
+    rng = np.random.default_rng(seed)
+    S = 33 + int(rng.integers(1, 8))
+
+    def case(name: str, Sq: int, D: int, B: int = 1, H: int = 1, lse: bool = True, **options: Any) -> Case:
+        loud, dtype = options.get("loud", 1.0), options.get("dtype", torch.float32)
+        x = draw(seed, B=B, Hq=H, Hkv=H, Sq=Sq, Sk=Sq, D=D, dtype="float64")
+        dlse = _torch(3.0 * lse * rng.standard_normal((B, H, Sq)))
+        args = (_torch(loud * x.v, dtype), _torch(loud * x.do, dtype), dlse)
+        right = expect(
+            "delta", lambda o, do, dlse: (o * do).sum(-1) - dlse, args, longest=D, dtype="float32",
+            axes=[("batch", "head", "row")],
+        )  # fmt: skip
+        return Case(name, args, matches(*right), how="watch", tile=TILE)
+
+    yield case("one tile: 16 rows, D = 16, dlse = 0", 16, 16, lse=False)
+    yield case("three tiles", 48, 16, lse=False)
+    yield case("lse has a gradient", 32, 16)
+    yield case("20 features in 32 lanes", 32, 20)
+    yield case(f"ragged: {S} rows", S, 16)
+    yield case("batches and heads", S, 20, 2, 3)
+    yield case("bfloat16 in, float32 out", S, 20, 1, 2, dtype=torch.bfloat16)
+    yield case("float16 in, products beyond 65 504", 16, 20, 1, 2, dtype=torch.float16, loud=200.0)
+    read, row = 2 * 6 * S * 20 * 4, 6 * S * 4
+    bill = both(
+        measured("read", {"O": read // 2, "DO": read // 2, "DLSE": row}, "B", "Each number is read once."),
+        measured("written", {"DELTA": row}, "B", "One number a row, written once."),
+    )
+    args = case("", S, 20, 2, 3).args
+    yield Case("HBM bytes: everything once", args, bill, how="watch", measured=True)
+
+
+# -- 08.2 and 08.3 ---------------------------------------------------------------------------------------------------
+def _backward(
+    seed: int, Sq: int, Sk: int, D: int = 16, H: int = 1, **options: Any
+) -> tuple[Any, tuple[Any, ...], dict]:
+    """The problem, and the launcher's arguments: exact lse and delta, rounded to float32."""
+    kwargs = {name: options.pop(name) for name in ("causal", "scale") if name in options}
+    x = draw(seed, B=1, Hq=H, Hkv=H, Sq=Sq, Sk=Sk, D=D, library="torch", **options)
+    problem = Problem(*x, **kwargs)
+    delta = (to_numpy(x.do).astype(float) * problem.forward.o).sum(-1)
+    args = (x.q, x.k, x.v, x.do, _torch(problem.forward.lse), _torch(delta), problem.scale)
+    return problem, args, {"causal": True} if kwargs.get("causal") else {}
+
+
+def _kernel_cases(seed: int, names: tuple[str, ...], dots: int) -> Iterator[Case]:
+    rng = np.random.default_rng(seed)
+    Sq, Sk, D = (int(rng.integers(low, low + 5)) for low in (19, 35, 18))
+    for name, sizes, options in (
+        ("one tile, 16 × 16", (16, 16), {}),
+        ("full tiles, Sq=32 Sk=48", (32, 48), {}),
+        ("scale = 0.4", (32, 16), {"scale": 0.4}),
+        (f"ragged: Sq={Sq} Sk={Sk} D={D}, two heads", (Sq, Sk, D, 2), {}),
+        ("scores near ±120, ragged", (19, 27, D), {"offset": 120.0}),
+        ("causal, Sq = Sk = 32", (32, 32), {"causal": True}),
+        (f"causal, Sq={Sq} Sk={Sk - 7}", (Sq, Sk - 7, D), {"causal": True}),
+        ("causal, Sq=39 Sk=21: 18 rows see no key", (39, 21), {"causal": True}),
+        ("float16 in, float16 out", (16, 32), {"dtype": "float16"}),
+    ):
+        problem, args, kwargs = _backward(seed, *sizes, **options)
+        yield Case(name, args, exact(problem, *names, library="torch"), kwargs, "watch", tile=TILE)
+    _, args, kwargs = _backward(seed, 48, 64, causal=True)
+    kinds = [kind for *_, kind in tiles(48, 64, *TILE, causal=True)]
+    visited = sum(kind != "skip" for kind in kinds)
+    rows = {"dq": 48, "dk": 64, "dv": 64}
+    bill = both(
+        measured(
+            "dots", dots * visited, "dots", f"{dots} for each of the {visited} tiles of which some query sees a key."
+        ),
+        measured("written", {n.upper(): rows[n] * 16 * 4 for n in names}, "B", "Each result is written once."),
+    )
+    name = f"causal, Sq=48 Sk=64: only {visited} of {len(kinds)} tiles are computed"
+    yield Case(name, args, bill, kwargs, "watch", {"every": dots * len(kinds)}, measured=True)
+
+
+# -- 08.4 ------------------------------------------------------------------------------------------------------------
+def _flash_cases(seed: int) -> Iterator[Case]:
+    from flashlib.grading.mistakes.ch08_kernels import KERNELS
+
+    rng = np.random.default_rng(seed)
+    Sq, Sk = 17 + int(rng.integers(0, 6)), 25 + int(rng.integers(0, 6))
+    for name, lse, turned, options in (
+        ("gradients, one head", False, False, {"scale": 0.25}),
+        ("causal, scale = 0.4", False, False, {"causal": True, "scale": 0.4}),
+        ("lse has a gradient", True, False, {"scale": 0.3}),
+        ("dO transposed in memory", False, True, {"scale": 0.3, "H": 2}),
+        ("q, k, v transposed in memory", False, True, {"scale": 0.3, "H": 2, "inputs": True}),
+    ):
+        scale, causal, H = options["scale"], options.get("causal", False), int(options.get("H", 1))
+        x = draw(seed, B=1, Hq=H, Hkv=H, Sq=Sq, Sk=Sk, D=16, library="torch")
+        dlse = _torch(2 * rng.standard_normal((1, H, Sq))) if lse else None
+        problem = Problem(*x, dlse=dlse, causal=causal, scale=scale)
+        q, k, v, do = (_apart(t) if turned and (i == 3 or "inputs" in options) else t for i, t in enumerate(x))
+        judge = exact(problem, "o", "lse", "dq", "dk", "dv", library="torch")
+        more = {"do": do, "outputs": True} | ({"dlse": dlse} if lse else {})
+        yield Case(name, (q, k, v, scale, causal, KERNELS), judge, how="watch_gradients", options=more, tile=TILE)
+    x = draw(seed + 1, B=1, Hq=1, Hkv=1, Sq=Sq, Sk=Sk, D=16, library="torch")
+    for wrt, what in ((3, "all gradients: three launches"), (1, "only dQ asked for: delta and dQ run, dK/dV does not")):
+        says = "One for delta, one for dK and dV, one for dQ." if wrt == 3 else "One for delta, one for dQ."
+        more = {"do": x.do, "wrt": wrt}
+        judge = measured("launches", 3 if wrt == 3 else 2, "launches", says)
+        yield Case(what, (*x[:3], 0.25, False, KERNELS), judge, how="watch_gradients", options=more, measured=True)
+
+
+def _apart(x: Any) -> Any:
+    """The same numbers, laid out as (B, S, H, D)."""
+    return x.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def _gallery(name: str) -> Any:
+    from flashlib.grading.mistakes import ch08
+
+    return getattr(ch08, name)
+
+
+EXERCISES = [
+    Exercise(
+        "08.1", "the delta kernel", "delta", _delta_cases, lambda: _gallery("DELTA"),
+        forbidden=FORBIDDEN, triton=True,
+    ),
+    Exercise(
+        "08.2", "the dK/dV kernel", "dkdv", lambda seed: _kernel_cases(seed, ("dk", "dv"), 4),
+        lambda: _gallery("DKDV"), forbidden=FORBIDDEN, triton=True,
+    ),
+    Exercise(
+        "08.3", "the dQ kernel", "dq", lambda seed: _kernel_cases(seed, ("dq",), 3), lambda: _gallery("DQ"),
+        forbidden=FORBIDDEN, triton=True,
+    ),
+    Exercise(
+        "08.4", "wired into autograd", "flash", _flash_cases, lambda: _gallery("FLASH"),
+        forbidden=("vjp", "enable_grad", "checkpoint"), triton=True,
+    ),
+]  # fmt: skip
