@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
-import socket
+import sys
 import tempfile
 import time
 import traceback
@@ -15,7 +16,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
 
 class RankFailed(RuntimeError):
@@ -34,25 +34,31 @@ def run(world: int, fn: Callable[..., Any], *args: Any, timeout_s: float = 60, a
     ----------
     fn : a function of an importable module; what it takes and returns must be picklable
     timeout_s : seconds for all of it; what still runs then is ended
-    answer_s : seconds a rank waits for another before it gives up
+    answer_s : seconds a rank waits for another before it gives up. Once one rank has failed, those that still run are
+        given this long, and three seconds more, to notice; each that ends starts the clock anew for the others
 
     Raises
     ------
     RankFailed
-        A rank raised, died, or did not end in time. No process is left running.
+        A rank raised, died, or did not end in time. No rank is left running.
     """
-    context, start = mp.get_context("spawn"), time.monotonic()
+    start = time.monotonic()
+    deadline = start + timeout_s
     with tempfile.TemporaryDirectory() as folder:
-        processes = [
-            context.Process(target=_rank, args=(r, world, _free_port(folder), folder, answer_s, fn, args), daemon=True)
-            for r in range(world)
-        ]
+        Path(folder, "job").write_bytes(pickle.dumps((fn, args)))
+        processes = [_context().Process(target=_rank, args=(r, world, folder, answer_s), daemon=True)
+                     for r in range(world)]  # fmt: skip
         try:
             for p in processes:
                 p.start()
-            while any(p.is_alive() for p in processes) and time.monotonic() - start < timeout_s:
+            seen: list[int] = []
+            while any(p.is_alive() for p in processes) and time.monotonic() < deadline:
                 time.sleep(0.02)
-            errors = {r: e for r in range(world) if (e := _error(processes[r], Path(folder, f"{r}.pkl")))}
+                ended = [r for r, p in enumerate(processes) if not p.is_alive()]
+                if ended != seen and any(_error(processes[r], Path(folder, str(r))) for r in ended):
+                    deadline = min(start + timeout_s, time.monotonic() + answer_s + 3)
+                seen = ended
+            errors = {r: e for r, p in enumerate(processes) if (e := _error(p, Path(folder, str(r))))}
         finally:
             for p in processes:
                 if p.is_alive():
@@ -60,7 +66,16 @@ def run(world: int, fn: Callable[..., Any], *args: Any, timeout_s: float = 60, a
                 p.join(5)
         if errors:
             raise RankFailed(errors, time.monotonic() - start)
-        return [pickle.loads(Path(folder, f"{r}.pkl").read_bytes())["value"] for r in range(world)]
+        return [pickle.loads(Path(folder, str(r)).read_bytes())["value"] for r in range(world)]
+
+
+def _context() -> Any:
+    """Where the system can: a server that has imported torch once and forks a rank in milliseconds; else spawn."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch.distributed", "flashlib.ring_job"])
+    return context
 
 
 def _error(process: Any, answer: Path) -> str:
@@ -72,30 +87,37 @@ def _error(process: Any, answer: Path) -> str:
     return f"its process ended by signal {-code}" if code and code < 0 else f"its process ended with code {code}"
 
 
-def _free_port(folder: str) -> int:
-    """One port for all ranks of a run, kept in its folder."""
-    file = Path(folder, "port")
-    if not file.is_file():
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            file.write_text(str(s.getsockname()[1]))
-    return int(file.read_text())
+def use_loopback() -> None:
+    """Let gloo talk within this machine; otherwise it asks for the machine's own name, which need not lead anywhere."""
+    name = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
+    if name:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
 
 
-def _rank(rank: int, world: int, port: int, folder: str, answer_s: float, fn: Callable[..., Any], args: Any) -> None:
+def _meet(rank: int, world: int, folder: str) -> None:
+    """Wait until all ranks have started: only then does ``answer_s`` begin to count. `run` ends who waits for ever."""
+    Path(folder, f"{rank}.here").touch()
+    while not all(Path(folder, f"{r}.here").exists() for r in range(world)):
+        time.sleep(0.01)
+
+
+def _rank(rank: int, world: int, folder: str, answer_s: float) -> None:
     torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    use_loopback()
     answer: dict[str, Any]
     try:
-        dist.init_process_group("gloo", rank=rank, world_size=world, timeout=timedelta(seconds=answer_s))
+        fn, args = pickle.loads(Path(folder, "job").read_bytes())
+        _meet(rank, world, folder)
+        # the ranks find one another through a file: no port to be taken by somebody else
+        store = dist.FileStore(str(Path(folder, "store")), world)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=answer_s))
         answer = {"value": fn(rank, world, *args)}
     except BaseException as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         answer = {"error": f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"}
     new = Path(folder, f"{rank}.new")
     new.write_bytes(pickle.dumps(answer))
-    new.replace(Path(folder, f"{rank}.pkl"))
+    new.replace(Path(folder, str(rank)))
     if "value" in answer:
         dist.destroy_process_group()
     os._exit(0)  # a broken group would wait for its neighbours once more

@@ -20,10 +20,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from flashlib.algorithms import ring
+from flashlib.processes import use_loopback
 
 
 class Answer(NamedTuple):
-    """A rank's share of the results, the bytes it sent, and seconds of forward and backward."""
+    """A rank's share of the results; bytes it sent and seconds, each (forward, backward); pairs that it computed."""
 
     o: Tensor
     lse: Tensor
@@ -32,6 +33,7 @@ class Answer(NamedTuple):
     dv: Tensor
     sent: tuple[int, int]
     seconds: tuple[float, float]
+    pairs: int
 
 
 def attend(rank: int, world: int, q: Tensor, k: Tensor, v: Tensor, do: Tensor, options: dict[str, Any]) -> Answer:
@@ -57,7 +59,15 @@ def attend(rank: int, world: int, q: Tensor, k: Tensor, v: Tensor, do: Tensor, o
     grads = torch.autograd.grad(o, own, mine)
     end = time.perf_counter()
     dq, dk, dv = grads
-    return Answer(o.detach(), lse.detach(), dq, dk, dv, (sent.forward, sent.backward), (middle - start, end - middle))
+    times = middle - start, end - middle
+    return Answer(o.detach(), lse.detach(), dq, dk, dv, (sent.forward, sent.backward), times, sent.pairs)
+
+
+def attend_all(
+    rank: int, world: int, jobs: list[tuple[tuple[Tensor, Tensor, Tensor, Tensor], dict[str, Any]]]
+) -> list[Answer]:
+    """Several problems in one run, since starting processes costs more than they do: ((q, k, v, do), options) each."""
+    return [attend(rank, world, *tensors, options) for tensors, options in jobs]
 
 
 def whole(answers: list[Answer], S: int, balanced: bool = True) -> dict[str, Tensor]:
@@ -83,6 +93,8 @@ def main() -> int:
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if gpu else torch.device("cpu")
     if gpu:
         torch.cuda.set_device(device)
+    if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
+        use_loopback()
     dist.init_process_group("nccl" if gpu else "gloo", timeout=timedelta(seconds=60))
     x = draw(1, B=1, Hq=4, Hkv=2, Sq=args.length, Sk=args.length, D=32, library="torch")
     options = {"causal": args.causal, "balanced": not args.contiguous}
@@ -93,6 +105,7 @@ def main() -> int:
     dist.all_gather_object(answers, answer._replace(**on_cpu))
     ok = True
     if rank == 0:
+        print(f"{world} ranks on {dist.get_backend()}, {args.length} positions, seed 1, {options}")
         verdict = Problem(*x, causal=args.causal).compare(**whole(answers, args.length, not args.contiguous))
         ok = bool(verdict)
         print(verdict)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import sysconfig
 import time
 from collections.abc import Callable, Iterator
@@ -13,10 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from flashlib.gpt import GPT, Config, Slot
 from flashlib.instruments.peak import peak_memory
+from flashlib.show.progress import steps as steps_of
 
 #: modules of the standard library that every Python since 3.11 has, in this order
 TEXT = ("abc", "ast", "bisect", "calendar", "copy", "csv", "dataclasses", "difflib", "enum", "functools", "heapq",
@@ -74,7 +73,7 @@ class History:
 
 def train(
     config: Config, slot: Slot | str, *, steps: int, B: int = 8, S: int | None = None, lr: float = 1e-3, seed: int = 0,
-    dtype: torch.dtype | None = None, compiled: bool = False, device: str | torch.device | None = None,
+    dtype: torch.dtype | None = None, compiled: bool | str = False, device: str | torch.device | None = None,
     name: str = "", data: Tensor | None = None, progress: bool = True, measure: bool = True,
     each: Callable[[int, float], None] | None = None,
 ) -> tuple[GPT, History]:  # fmt: skip
@@ -85,7 +84,7 @@ def train(
     config, slot : as for `flashlib.gpt.GPT`
     steps, B, S : steps of B sequences of S tokens; S is the context if left out
     dtype : compute in it under autocast (torch.bfloat16 or float16, the latter with a gradient scaler)
-    compiled : use torch.compile
+    compiled : use torch.compile; a name chooses its backend: "aot_eager" captures the graphs and needs no compiler
     data : tokens (n,); `text()` if left out
     measure : measure the peak extra memory of one more step, after the training
     each : called with (step, loss) after each step
@@ -99,7 +98,9 @@ def train(
     model = GPT(config, slot).to(place)
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.1)
     scaler = torch.amp.GradScaler(place.type, enabled=dtype == torch.float16)
-    called: Any = torch.compile(model) if compiled else model
+    called: Any = model
+    if compiled:
+        called = torch.compile(model, backend=compiled if isinstance(compiled, str) else "inductor")
     S = S or config.context
     source = batches(text() if data is None else data, B, S, seed)
     history = History(name or str(slot), tokens_per_step=B * S)
@@ -116,14 +117,13 @@ def train(
         return loss.detach()
 
     model.train()
-    bar = tqdm(range(steps), desc=history.name, disable=not progress, file=sys.stdout, leave=False, mininterval=1.0)
-    for i in bar:
+    so_far = lambda: f"loss {history.losses[-1]:.3f}" if history.losses else ""  # noqa: E731
+    for i in steps_of(steps, history.name, note=so_far, show=progress):
         x, y = (t.to(place) for t in next(source))
         start = time.perf_counter()
         loss = float(step(x, y))  # waits for a GPU
         history.seconds.append(time.perf_counter() - start)
         history.losses.append(loss)
-        bar.set_postfix(loss=f"{loss:.3f}")
         if each:
             each(i, loss)
     if measure and steps:

@@ -35,6 +35,8 @@ def prove(o, lse, q, k, v, lengths, **options):
 @pytest.mark.parametrize("Sq", [1, 3])
 def test_equals_full_attention(impl, dtype, splits, Sq, watched):
     x = draw(3, B=4, Hq=6, Hkv=2, Sq=Sq, Sk=75, D=20, Dv=9, dtype=dtype, library="torch", offset=30.0)
+    if impl == "triton" and (dtype, Sq) != ("float32", 1):
+        splits = min(splits, 9)  # interpreted programs are slow: one case takes all 64
     for scale in (None, -0.4, 0.0) if (dtype, splits) == ("float32", 3) else (None,):
         with watched(impl):
             o, lse = flashlib.decode(x.q, x.k, x.v, LENGTHS, scale=scale, splits=splits, return_lse=True, impl=impl)

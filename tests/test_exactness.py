@@ -219,3 +219,21 @@ def test_reference_gradients_are_those_of_finite_differences():
             # truncation h²·f‴/6 with f‴ of the size of the loss's own numbers, and cancellation u·|loss|/h
             bound = h**2 * np.abs(gradient).max() * 100 + 2.0**-53 * abs(up) / h * 4
             assert abs(slope - gradient[index]) <= bound, (n, index)
+
+
+def test_tiled_under_torch_func():
+    """torch.func.grad works; what does not is said in one line."""
+    q, k, v, do = draw(2, B=1, Hq=2, Hkv=1, Sq=5, Sk=6, D=4, dtype="float64", library="torch", spread=1.0)
+
+    def loss(q):
+        return (api.attention(q, k, v, impl="tiled") * do).sum()
+
+    leaf = q.clone().requires_grad_()
+    assert torch.equal(torch.func.grad(loss)(q), torch.autograd.grad(loss(leaf), leaf)[0])
+    line = r"^attention: impl='tiled' [^\n]* impl='naive'$"
+    with pytest.raises(RuntimeError, match=line):
+        torch.func.jvp(loss, (q,), (q,))
+    with pytest.raises(RuntimeError, match=line):
+        torch.func.vmap(loss)(q[None])
+    with pytest.raises(RuntimeError, match=r"^attention: [^\n]*no second derivative[^\n]*$"):
+        torch.func.grad(lambda q: torch.func.grad(loss)(q).sum())(q)

@@ -1,5 +1,7 @@
 """Ring attention on 2, 3 and 4 processes: exact, counted, and clear when a rank dies."""
 
+import multiprocessing
+import os
 import subprocess
 import sys
 import time
@@ -11,7 +13,7 @@ from flashlib.algorithms import ring
 from flashlib.grading.exactness import Problem
 from flashlib.grading.inputs import draw
 from flashlib.processes import RankFailed, run
-from flashlib.ring_job import attend, whole
+from flashlib.ring_job import attend, attend_all, whole
 
 
 def problem(S=37, **sizes):
@@ -19,51 +21,69 @@ def problem(S=37, **sizes):
 
 
 LAYOUTS = [{"causal": causal, "balanced": balanced} for causal in (False, True) for balanced in (True, False)]
+NEGATIVE = {"causal": True, "scale": -0.3}
+#: one run a number of processes, since starting them takes longer than what they do
+JOBS = {
+    2: [*((problem(), o) for o in LAYOUTS), *((problem(dtype=t), NEGATIVE) for t in ("bfloat16", "float64"))],
+    3: [(problem(), o) for o in LAYOUTS],
+    4: [*((problem(), o) for o in LAYOUTS), (problem(S=3), {"causal": True})],  # case 12, 16: some shards are empty
+}
 
 
-def _each_layout(rank, world, *problem):
-    return [attend(rank, world, *problem, options) for options in LAYOUTS]
-
-
-@pytest.mark.parametrize("world", [2, 3, 4])
+@pytest.mark.parametrize("world", JOBS)
 def test_exact_forward_and_gradients_and_bytes_counted(world):
-    x = problem()
-    ranks = run(world, _each_layout, *x)
-    for options, answers in zip(LAYOUTS, zip(*ranks, strict=True), strict=True):
-        balanced = options["balanced"]
-        Problem(*x, causal=options["causal"]).compare(**whole(answers, 37, balanced)).raise_if_wrong()
+    ranks = run(world, attend_all, JOBS[world])
+    assert not multiprocessing.active_children()
+    for (x, options), answers in zip(JOBS[world], zip(*ranks, strict=True), strict=True):
+        S, balanced, item = x.q.shape[2], options.get("balanced", True), x.q.element_size()
+        judged = {name: options[name] for name in ("causal", "scale") if name in options}
+        Problem(*x, **judged).compare(**whole(answers, S, balanced)).raise_if_wrong()
         for rank, a in enumerate(answers):
-            row = 2 * 2 * (12 + 7) * 4  # B · Hkv · (D + Dv) · float32
-            assert a.sent == ring.bytes_sent(37, world, row, balanced=balanced, rank=rank)
-
-
-def test_fewer_positions_than_chunks():
-    """Case 12, 16: empty shards take part and send nothing."""
-    x = problem(S=3)
-    answers = run(4, attend, *x, {"causal": True})
-    Problem(*x, causal=True).compare(**whole(answers, 3)).raise_if_wrong()
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
-def test_dtypes(dtype):
-    x = problem(dtype=dtype)
-    answers = run(2, attend, *x, {"causal": True, "scale": -0.3})
-    Problem(*x, causal=True, scale=-0.3).compare(**whole(answers, 37)).raise_if_wrong()
-    item = {"bfloat16": 2, "float64": 8}[dtype]
-    row, grad = 2 * 2 * 19 * item, 2 * 2 * 19 * max(4, item)
-    assert answers[0].sent == ring.bytes_sent(37, 2, row, grad_row_bytes=grad, rank=0)
+            row = 2 * 2 * (12 + 7)  # B · Hkv · (D + Dv)
+            want = ring.bytes_sent(
+                S, world, row * item, grad_row_bytes=row * max(4, item), balanced=balanced, rank=rank
+            )
+            assert a.sent == want
+            assert a.pairs == ring.pairs_seen(S, world, rank, causal=options["causal"], balanced=balanced)
 
 
 @pytest.mark.parametrize("how", ["signal", "raise", "hang"])
 def test_a_rank_that_dies_is_reported_and_nothing_hangs(how):
     start = time.monotonic()
     with pytest.raises(RankFailed) as caught:
-        run(3, attend, *problem(), {"causal": True, "die": (1, how)}, timeout_s=18, answer_s=5)
+        run(3, attend, *problem(), {"causal": True, "die": (1, how)}, timeout_s=18, answer_s=4)
     errors = caught.value.errors
     assert time.monotonic() - start < 20
     assert 1 in errors and (how != "signal" or "signal 9" in errors[1])
     others = [e for r, e in errors.items() if r != 1]
     assert any("RingError: ring: rank" in e and "of the backward" in e for e in others), errors
+    assert not any("/" in e for e in others), "a path of the machine that built the library"
+    assert not multiprocessing.active_children()
+
+
+def test_no_rank_outlives_its_run():
+    """Each rank leaves its process number; after the run none of them is running, the one that hung included."""
+    with pytest.raises(RankFailed, match="rank 1: did not end in time") as caught:
+        run(2, _number_and_hang, timeout_s=18, answer_s=2)
+    number = int(caught.value.errors[0].partition("number ")[2].split()[0])
+    with pytest.raises(ProcessLookupError):
+        os.kill(number, 0)
+
+
+def _number_and_hang(rank, world):
+    box = torch.tensor([os.getpid()])
+    torch.distributed.broadcast(box, 1)
+    if rank == 1:
+        time.sleep(3600)
+    raise ValueError(f"the other has number {int(box)} ")
+
+
+def test_spawned_ranks_do_the_same(monkeypatch):
+    """Where there is no fork server, as on Windows."""
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
+    x = problem(S=5)
+    answers = run(2, attend, *x, {"causal": True})
+    Problem(*x, causal=True).compare(**whole(answers, 5)).raise_if_wrong()
 
 
 def test_shard_and_gather_are_inverse():
@@ -76,15 +96,16 @@ def test_shard_and_gather_are_inverse():
 
 
 def test_balanced_work_is_equal():
-    """Pairs of positions that a rank computes under a causal mask, tiles of one position."""
-    S, world = 64, 4
-
-    def work(rank, balanced):
-        own = [i for i0, i1 in ring.spans_of(rank, world, S, balanced) for i in range(i0, i1)]
-        return sum(i + 1 for i in own)
-
-    assert len({work(r, True) for r in range(world)}) == 1
-    assert work(3, False) > 6 * work(0, False)
+    """Pairs (query, key) that a rank sees under a causal mask: equal for all ranks where chunks are equal."""
+    for S, world in ((64, 4), (48, 3), (8, 1)):
+        own = [ring.pairs_seen(S, world, r, causal=True) for r in range(world)]
+        assert len(set(own)) == 1 and sum(own) == S * (S + 1) // 2
+    one, last = (ring.pairs_seen(64, 4, r, causal=True, balanced=False) for r in (0, 3))
+    assert last > 6 * one
+    assert ring.pairs_seen(64, 4, 2, causal=False) == 16 * 64
+    steps = [[ring.pairs_seen(64, 4, r, causal=True, step=t) for t in range(4)] for r in range(4)]
+    assert [sum(row) for row in steps] == [ring.pairs_seen(64, 4, r, causal=True) for r in range(4)]
+    assert {row[t] for row in steps for t in (1, 2, 3)} == {16 * 16 // 2}  # half of the pairs, every rank, every step
 
 
 def test_a_wrong_shard_is_refused():

@@ -184,3 +184,64 @@ def test_the_careful_loop_runs_again_only_when_needed(monkeypatch):
             ta._backward._init_fn(do, None, q, k, v, o, lse, False, 0.25, 0.0, 0, True, True)
         read.append(w.report().by_kernel["dq_kernel"].read["K"])
     assert read == [64 * 16 * 2, 2 * 64 * 16 * 2]
+
+
+def test_a_row_of_huge_gradients_takes_nothing_from_its_neighbours():
+    """float16, dS of row 0 beyond 65 504: what row 1 gets, and the key that only row 1 sees, is as if it were alone."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v, do = (torch.randn(1, 1, n, 4, generator=generator).half() for n in (2, 3, 3, 2))
+    v[..., 0] *= 2e4
+    do *= 0.01
+    do[0, 0, :, 0] = torch.tensor([6e4, 0])
+    leaves = [t.clone().requires_grad_() for t in (q, k, v)]
+    dq, dk, _ = torch.autograd.grad(flashlib.attention(*leaves, causal=True, impl="triton"), leaves, do)
+    alone = Problem(q[:, :, 1:], k, v, do[:, :, 1:], causal=True)
+    dk[:, :, :2] = torch.from_numpy(alone.exact("dk"))[:, :, :2]  # row 0 sees these too
+    alone.compare(dq=dq[:, :, 1:], dk=dk).raise_if_wrong()
+
+
+def decode_with(monkeypatch, **replaced):
+    """What the decode kernel gives for a q whose numbers are to be read with a minus, against the oracle."""
+    from flashlib.algorithms import triton_decode
+
+    for name, value in replaced.items():
+        monkeypatch.setattr(triton_decode, name, value)
+    x = draw(2, B=1, Hq=2, Hkv=1, Sq=1, Sk=9, D=8, library="torch", spread=1.0)
+    q = torch.complex(x.q, x.q).conj().imag
+    assert q.is_neg()
+    with torch.no_grad():
+        o, lse = flashlib.decode(q, x.k, x.v, return_lse=True, impl="triton")
+    Problem(-x.q, x.k, x.v, causal=True).compare(o=o, lse=lse).raise_if_wrong()
+
+
+def test_decode_reads_a_negative_view_on_the_device_of_q(monkeypatch):
+    from contextlib import nullcontext
+
+    seen = []
+    decode_with(monkeypatch, on_device=lambda q: seen.append(q.device) or nullcontext())
+    assert seen == [torch.device("cpu")]
+
+
+def test_decode_refuses_what_the_kernels_cannot_do(monkeypatch):
+    with pytest.raises(ValueError, match=r"^decode: impl='triton' needs a CUDA GPU[^\n]*q is on cpu[^\n]*$"):
+        decode_with(monkeypatch, interpreting=lambda: False)
+    x = torch.ones(1, 1, 2, 4)
+    with pytest.raises(RuntimeError, match=r"^decode: impl='triton' has no forward-mode derivative"):
+        torch.func.jvp(lambda q: flashlib.decode(q, x, x, impl="triton"), (x,), (x,))
+
+
+def test_decode_computes_bfloat16_in_float32_where_the_interpreter_cannot(monkeypatch):
+    from flashlib.algorithms import triton_decode
+
+    kernel, taken = triton_decode.split_kernel, []
+
+    class Spy:
+        def __getitem__(self, grid):
+            return lambda q, *args, **options: taken.append(q.dtype) or kernel[grid](q, *args, **options)
+
+    monkeypatch.setattr(triton_decode, "split_kernel", Spy())
+    monkeypatch.setattr(triton_decode, "multiplies_bfloat16", lambda: False)
+    x = draw(2, B=1, Hq=2, Hkv=1, Sq=1, Sk=9, D=8, library="torch", dtype="bfloat16", spread=1.0)
+    o, lse = flashlib.decode(*x[:3], return_lse=True, impl="triton")
+    Problem(*x[:3], causal=True).compare(o=o, lse=lse).raise_if_wrong()
+    assert o.dtype == torch.bfloat16 and taken == [torch.float32]

@@ -99,11 +99,37 @@ def test_low_rank_at_full_rank_is_no_copy_of_attention():
     assert np.isfinite(variants.low_rank(*x[:3], 60)).all()
 
 
+def test_segments_are_means_and_exact_where_keys_repeat():
+    e = variants.segments(5, 13)
+    assert (
+        e.shape == (5, 13)
+        and np.array_equal((e > 0).sum(0), np.ones(13))
+        and np.array_equal((e > 0).sum(1) * e.max(1), np.ones(5))
+    )
+    q, k, v = (x[..., :6, :] for x in draw(10, B=1, Hq=2, Hkv=2, Sq=6, Sk=6, D=8, dtype="float64")[:3])
+    again = [np.repeat(x, 4, axis=-2) for x in (k, v)]
+    got = variants.low_rank(q, *again, 6, projection=variants.segments(6, 24))
+    Problem(q, k, v).compare(o=got).raise_if_wrong()
+
+
 def test_bad_input_is_named():
     x = draw(8, B=1, Hq=1, Hkv=1, Sq=3, Sk=4, D=2)
     with pytest.raises(ValueError, match="width must be at least 1, got 0"):
         variants.window(0)
     with pytest.raises(ValueError, match="needs Sq = Sk, got 3 and 4"):
         variants.linear(*x[:3], causal=True)
+    with pytest.raises(ValueError, match=r"projection of shape \(2, 4\), got \(2, 5\)"):
+        variants.low_rank(*x[:3], 2, projection=variants.segments(2, 5))
     with pytest.raises(ValueError, match=r"negative here, got -0\.5"):
         variants.random_features(*x[:3], 8, scale=-0.5)
+
+
+def test_both_sides():
+    x = draw(9, B=1, Hq=1, Hkv=1, Sq=23, Sk=29, D=6)
+    i, j = np.arange(23)[:, None], np.arange(29)[None, :]
+    prove(variants.masked(*x[:3], variants.window(5, 6, both=True), block=4), *x[:3], abs(i + 6 - j) < 5)
+    allowed = variants.strided(5, 2, 3, both=True)
+    assert np.array_equal(allowed & np.tri(5, dtype=bool), variants.strided(5, 2, 3)), (
+        "its lower half is the causal one"
+    )
+    assert allowed.tolist()[0] == [True, True, True, False, False]

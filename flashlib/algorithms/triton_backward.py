@@ -79,19 +79,19 @@ def p_and_ds(
 
 
 @triton.jit
-def _add_product(acc, unit, ds, x, CAREFUL: tl.constexpr):
-    """acc + dS · x, counted in a unit: a power of two that grows where dS would pass float16's 65 504."""
+def _add_product(acc, ds, x, CAREFUL: tl.constexpr):
+    """acc + dS · x. Where dS would pass float16's 65 504, its row is counted in a unit, a power of two, and back."""
     if CAREFUL:
         if x.dtype == tl.float16:
-            top = tl.max(tl.where(finite(ds), tl.abs(ds), 0.0))
-            larger = tl.maximum(unit, tl.exp2(tl.ceil(tl.log2(top)) - 15.0))
-            acc, ds, unit = acc * (unit / larger), ds * (1.0 / larger), larger
-    return tl.dot(ds.to(x.dtype), x, acc, input_precision="ieee"), unit
+            unit = tl.exp2(tl.maximum(tl.ceil(tl.log2(tl.max(tl.abs(ds), 1))) - 15.0, 0.0))
+            inverse = (1.0 / unit)[:, None]
+            return tl.dot((ds * inverse).to(x.dtype), x, acc * inverse, input_precision="ieee") * unit[:, None]
+    return tl.dot(ds.to(x.dtype), x, acc, input_precision="ieee")
 
 
 @triton.jit
 def _dkdv_tile(
-    dk, dv, unit, k, v, Q, DO, LSE, DELTA, q_strides, do_strides, i0, cols, d, e, H, Sq, Sk, shift, scale_log2, seed,
+    dk, dv, k, v, Q, DO, LSE, DELTA, q_strides, do_strides, i0, cols, d, e, H, Sq, Sk, shift, scale_log2, seed,
     threshold, inverse_keep, b, h, D: tl.constexpr, DV: tl.constexpr, BLOCK_M: tl.constexpr,
     CAREFUL: tl.constexpr, CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, NEGATE: tl.constexpr,
 ):  # fmt: skip
@@ -110,8 +110,8 @@ def _dkdv_tile(
         threshold, inverse_keep, b, h, CAREFUL, CAUSAL, DROPOUT,
     )  # fmt: skip
     dv = tl.dot(kp.to(do.dtype), do, dv, input_precision="ieee")
-    dk, unit = _add_product(dk, unit, ds, q, CAREFUL)
-    return dk, dv, unit
+    dk = _add_product(dk, ds, q, CAREFUL)
+    return dk, dv
 
 
 @triton.jit
@@ -146,7 +146,7 @@ def dkdv_kernel(
     cols, d, e = j0 + tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_DV)
     k = load_tile(locate(K, k_strides, b, hkv), k_strides, cols, d, Sk, D)  # HBM → SRAM, once
     v = load_tile(locate(V, v_strides, b, hkv), v_strides, cols, e, Sk, DV)
-    dk, dv, unit = tl.zeros([BLOCK_N, BLOCK_D], tl.float32), tl.zeros([BLOCK_N, BLOCK_DV], tl.float32), 1.0
+    dk, dv = tl.zeros([BLOCK_N, BLOCK_D], tl.float32), tl.zeros([BLOCK_N, BLOCK_DV], tl.float32)
     # Tiles of queries: those before `first` see no key of this tile; from `full` on they see all of them, and have all
     # their rows up to `whole`. Keys past the edge need no mask: what they collect is not stored.
     first, full, whole, end = 0, 0, Sq // BLOCK_M, tl.cdiv(Sq, BLOCK_M)
@@ -156,8 +156,8 @@ def dkdv_kernel(
     if FAST:
         for g in tl.range(0, GROUP):
             for tile_m in tl.range(full, whole):
-                dk, dv, unit = _dkdv_tile(
-                    dk, dv, unit, k, v, Q, DO, LSE, DELTA, q_strides, do_strides, tile_m * BLOCK_M, cols, d, e, H, Sq,
+                dk, dv = _dkdv_tile(
+                    dk, dv, k, v, Q, DO, LSE, DELTA, q_strides, do_strides, tile_m * BLOCK_M, cols, d, e, H, Sq,
                     Sk, shift, scale_log2, seed, threshold, inverse_keep, b, hkv * GROUP + g, D, DV, BLOCK_M,
                     False, CAUSAL, DROPOUT, NEGATE,
                 )  # fmt: skip
@@ -168,12 +168,12 @@ def dkdv_kernel(
     for g in tl.range(0, GROUP):
         for n in tl.range(first, full + end - whole, num_stages=1):
             tile_m = tl.where(n < full, n, whole)
-            dk, dv, unit = _dkdv_tile(
-                dk, dv, unit, k, v, Q, DO, LSE, DELTA, q_strides, do_strides, tile_m * BLOCK_M, cols, d, e, H, Sq, Sk,
+            dk, dv = _dkdv_tile(
+                dk, dv, k, v, Q, DO, LSE, DELTA, q_strides, do_strides, tile_m * BLOCK_M, cols, d, e, H, Sq, Sk,
                 shift, scale_log2, seed, threshold, inverse_keep, b, hkv * GROUP + g, D, DV, BLOCK_M,
                 True, CAUSAL, DROPOUT, NEGATE,
             )  # fmt: skip
-    store_tile(locate(DK, dk_strides, b, hkv), dk_strides, cols, d, Sk, D, dk * (unit * tl.abs(scale)))
+    store_tile(locate(DK, dk_strides, b, hkv), dk_strides, cols, d, Sk, D, dk * tl.abs(scale))
     if spoiled(dk):  # a bad dO makes a NaN of each dS of its row, and so of dk
         dv = _mark_bad_do(dv, DO, do_strides, first, end, cols, e, b, hkv, GROUP, Sq, Sk, shift, DV, BLOCK_M, CAUSAL)
     if DROPOUT:
@@ -183,7 +183,7 @@ def dkdv_kernel(
 
 @triton.jit
 def _dq_tile(
-    dq, unit, q, do, lse, delta, K, V, k_strides, v_strides, rows, j0, d, e, Sq, Sk, shift, scale_log2, seed,
+    dq, q, do, lse, delta, K, V, k_strides, v_strides, rows, j0, d, e, Sq, Sk, shift, scale_log2, seed,
     threshold, inverse_keep, b, h, D: tl.constexpr, DV: tl.constexpr, BLOCK_N: tl.constexpr,
     CAREFUL: tl.constexpr, CAUSAL: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
@@ -198,7 +198,7 @@ def _dq_tile(
     if CAREFUL:
         if has_bad(k):  # its dS is 0, which must stay 0, or NaN
             k = tl.where(finite(k), k, 0.0)
-    return _add_product(dq, unit, ds, k, CAREFUL)
+    return _add_product(dq, ds, k, CAREFUL)
 
 
 @triton.jit
@@ -223,7 +223,7 @@ def dq_kernel(
         q = -q
     lse, delta = load_rows(LSE + bh.to(tl.int64) * Sq, DELTA + bh.to(tl.int64) * Sq, rows, Sq)
     K, V = locate(K, k_strides, b, h // GROUP), locate(V, v_strides, b, h // GROUP)
-    dq, unit = tl.zeros([BLOCK_M, BLOCK_D], tl.float32), 1.0
+    dq = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     seen_by_all, seen_by_some = Sk, Sk
     if CAUSAL:
         seen_by_all = tl.minimum(tl.maximum(i0 + 1 + shift, 0), Sk)
@@ -232,15 +232,15 @@ def dq_kernel(
     if FAST:
         full = seen_by_all // BLOCK_N * BLOCK_N
         for j0 in tl.range(0, full, BLOCK_N):
-            dq, unit = _dq_tile(
-                dq, unit, q, do, lse, delta, K, V, k_strides, v_strides, rows, j0, d, e, Sq, Sk, shift, scale_log2,
+            dq = _dq_tile(
+                dq, q, do, lse, delta, K, V, k_strides, v_strides, rows, j0, d, e, Sq, Sk, shift, scale_log2,
                 seed, threshold, inverse_keep, b, h, D, DV, BLOCK_N, False, CAUSAL, DROPOUT,
             )  # fmt: skip
         again = spoiled(dq)
         dq, full = tl.where(again, 0.0, dq), tl.where(again, 0, full)
     for j0 in tl.range(full, seen_by_some, BLOCK_N, num_stages=1):
-        dq, unit = _dq_tile(
-            dq, unit, q, do, lse, delta, K, V, k_strides, v_strides, rows, j0, d, e, Sq, Sk, shift, scale_log2, seed,
+        dq = _dq_tile(
+            dq, q, do, lse, delta, K, V, k_strides, v_strides, rows, j0, d, e, Sq, Sk, shift, scale_log2, seed,
             threshold, inverse_keep, b, h, D, DV, BLOCK_N, True, CAUSAL, DROPOUT,
         )  # fmt: skip
-    store_tile(locate(DQ, dq_strides, b, h), dq_strides, rows, d, Sq, D, dq * (unit * scale))
+    store_tile(locate(DQ, dq_strides, b, h), dq_strides, rows, d, Sq, D, dq * scale)

@@ -155,8 +155,8 @@ def split_attention(
         split_kernel[(splits * triton.cdiv(group * Sq, t.block_m) * Hkv * B,)](
             q, k, v, lengths, lengths if table is None else table, *parts, q.stride(), k.stride(), v.stride(),
             0 if table is None else table.stride(0), Hkv, group, Sq, max(1, -(-S // splits)), splits,
-            abs(scale) * LOG2E, D=D, DV=DV, BLOCK_D=_width(D), BLOCK_DV=_width(DV), BLOCK_R=t.block_m, BLOCK_N=t.block_n,
-            PAGE=page, NEGATE=scale < 0, num_warps=t.warps, num_stages=t.stages,
+            abs(scale) * LOG2E, D=D, DV=DV, BLOCK_D=_width(D), BLOCK_DV=_width(DV), BLOCK_R=t.block_m,
+            BLOCK_N=t.block_n, PAGE=page, NEGATE=scale < 0, num_warps=t.warps, num_stages=t.stages,
         )  # fmt: skip
         merge_kernel[(n_rows,)](*parts, o, lse, n_rows, splits, DV=DV, BLOCK_DV=_width(DV), num_warps=1)
     return o, lse

@@ -37,6 +37,7 @@ class Stream:
 
     def __init__(self, parts: Iterable[Any]) -> None:
         self._parts, self._next = list(parts), 0
+        self.ends = 0  # how often it was asked past its end: twice, if two loops went over it
 
     def fresh(self) -> Stream:
         """The same stream from its beginning."""
@@ -47,6 +48,7 @@ class Stream:
 
     def __next__(self) -> Any:
         if self._next == len(self._parts):
+            self.ends += 1
             raise StopIteration
         part, self._next = self._parts[self._next], self._next + 1
         return tuple(a.copy() for a in part) if isinstance(part, tuple) else part.copy()
@@ -149,6 +151,7 @@ class Exercise:
     forbidden : names that would do the exercise's work, besides those that are forbidden everywhere.
     triton : needs Triton; run under the interpreter's watch.
     may_change : arguments the function may write to: "argument 2" where it is passed by position, else its name.
+    stub : where the line to replace stands, if not in ``function``: the kernel of a launcher.
     """
 
     id: str
@@ -160,3 +163,4 @@ class Exercise:
     triton: bool = False
     may_change: tuple[str, ...] = ()
     points: int = 1
+    stub: str = ""

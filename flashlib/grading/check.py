@@ -14,6 +14,7 @@ from flashlib.grading.diagnose import Diagnosis, Failure, describe, diagnose
 from flashlib.grading.report import Line, Report
 
 Run = Callable[[Case], Outcome]
+STEPS = "Write the steps yourself: arithmetic, matrix products, exp, log, max and sum are all you need."
 
 
 def check(exercise_id: str, fn: Callable[..., Any] | None = None, *, seed: int | None = None) -> Report:
@@ -79,7 +80,7 @@ def judge(exercise: Exercise, seed: int, run: Run, library: str | None = None) -
         if used:
             return report(
                 "failed", [], named=f"library call: {used}", headline=f"It calls {used}, which does the exercise.",
-                advice=("Write the steps yourself: arithmetic, matrix products, exp, log, max and sum are all you need.",),
+                advice=(STEPS,),
             )  # fmt: skip
         finding = _found(case, outcome)
         lines.append(Line("passed" if finding.ok else "failed", case, finding))

@@ -45,7 +45,9 @@ def run(fn: Callable[..., Any], case: Case, *, may_change: tuple[str, ...] = ())
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            return Outcome(trouble=trouble(error), called=tuple(called), seconds=time.perf_counter() - start)
+            return Outcome(
+                trouble=trouble(error), measures=_ends(args), called=tuple(called), seconds=time.perf_counter() - start
+            )
     changed = tuple(
         name
         for name, now, before in [
@@ -54,7 +56,14 @@ def run(fn: Callable[..., Any], case: Case, *, may_change: tuple[str, ...] = ())
         ]
         if name not in may_change and not _same(now, before)
     )
-    return Outcome(results, None, changed, measures, tuple(called), time.perf_counter() - start)
+    return Outcome(results, None, changed, {**measures, **_ends(args)}, tuple(called), time.perf_counter() - start)
+
+
+def _ends(args: Any) -> dict[str, int]:
+    """How often the stream among the arguments was asked for more past its end."""
+    return (
+        {"ends": max(a.ends for a in args if isinstance(a, Stream))} if any(isinstance(a, Stream) for a in args) else {}
+    )
 
 
 # -- the harnesses -------------------------------------------------------------------------------------------------
@@ -84,18 +93,21 @@ def _growth(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Cal
     """Peak extra memory, in bytes, of ``fn(*a, **kwargs)`` for each a of ``options["calls"]``.
 
     Measures ``n`` (as given in ``options["n"]``), ``peak``, ``kept``, and ``alive``: the three largest arrays at the
-    peak of the last call, in words (torch on a CPU only). ``options["operations"]`` is how many operations of torch one
+    peak of the last call, in words (torch on a CPU only). ``options["operations"]`` is how many operations of torch each
     call may make, so that a program with tiny tiles ends: beyond it `TooManyOperations` is raised.
     """
     from flashlib.instruments.peak import peak_memory
 
-    most = options.get("operations")
-    if most is not None:
+    fns = [fn] * len(options["calls"])
+    if "operations" in options:
         from flashlib.grading.counted import limited
 
-        fn = limited(fn, most)
-    fn(*args, **kwargs)  # what a first call allocates once is not the function's
-    peaks = [peak_memory(partial(fn, *a, **kwargs), library=options["library"]) for a in options["calls"]]
+        fns = [limited(fn, most) for most in options["operations"]]
+    fns[0](*args, **kwargs)  # what a first call allocates once is not the function's
+    peaks = [
+        peak_memory(partial(f, *a, **kwargs), library=options["library"])
+        for f, a in zip(fns, options["calls"], strict=True)
+    ]
     alive = [f"{op} {shape}" for op, shape, _ in peaks[-1].alive[:3]]
     return None, {
         "n": list(options["n"]),
@@ -135,7 +147,7 @@ def _machine(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Ca
     outs = out if isinstance(out, (tuple, list)) else (out,)
     moved = machine.report()
     called = [o.name for o in outs if isinstance(o, SeenTensor) and all(o is not p for p in placed)]
-    new = {old: name for old, name in zip(called, options.get("returns", ()), strict=False)}
+    new = dict(zip(called, options.get("returns", ()), strict=False))
     measures = {
         "read": {new.get(n, n) if n not in options["names"] else n: b for n, b in moved.read.items()},
         "written": {new.get(n, n): b for n, b in moved.written.items()},
@@ -196,7 +208,7 @@ def _watch(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Call
     moves = seen.report()
     return out, {
         "read": moves.read, "written": moves.written, "total": moves.total, "dots": moves.dots, "flops": moves.flops,
-        "launches": seen.launches,
+        "tf32": moves.tf32, "launches": seen.launches,
     }  # fmt: skip
 
 

@@ -194,8 +194,8 @@ def measured(name: str, right: float | Mapping[str, int], unit: str, says: str =
 
 
 def in_one_kernel(loads: Mapping[str, int]) -> Judge:
-    """On the memory machine: one kernel was begun, each tensor was loaded in this many tiles, and nobody but the machine
-    used a tensor's `.array`."""
+    """On the memory machine: one kernel was begun, each tensor loaded in this many tiles, and no `.array` was used by
+    anybody but the machine."""
 
     def judge(outcome: Outcome) -> Finding:
         m = outcome.measures
@@ -204,7 +204,11 @@ def in_one_kernel(loads: Mapping[str, int]) -> Judge:
             says = f"It uses {names}: a kernel sees HBM through load and store only, and what it returns is the tensor."
             return Finding(False, float(sum(m["looked"].values())), 0.0, result="array", says=says)
         return next(
-            (f for f in (measured("kernels", 1, "begun")(outcome), measured("loads", loads, "tiles")(outcome)) if not f.ok),
+            (
+                f
+                for f in (measured("kernels", 1, "begun")(outcome), measured("loads", loads, "tiles")(outcome))
+                if not f.ok
+            ),
             Finding(True, 0.0, 0.0, result="kernels"),
         )
 

@@ -66,7 +66,8 @@ class Report:
     def __str__(self) -> str:
         head = self.title()
         if self.state == "not started":
-            return f"{head}. Replace `raise NotImplementedError` in {self.exercise.function} and run the cell again."
+            where = self.exercise.stub or self.exercise.function
+            return f"{head}. Replace `raise NotImplementedError` in {where} and run the cell again."
         text = [f"{head}   seed {self.seed}"]
         rows = self.rows()
         width = max((len(name) for name, n in rows if n), default=0)

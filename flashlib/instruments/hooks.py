@@ -126,12 +126,13 @@ def install(watch: Any) -> Callable[[], None]:
                                         f"triton accepts no less than {minimum} on any NVIDIA GPU")  # fmt: skip
         return old_dot(self, lhs, rhs, *rest, **kwargs)
 
-    def create_dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
+    def create_dot(self: Any, a: Any, b: Any, acc: Any, precision: Any, *rest: Any) -> Any:
         if not watch.launch.poison:
             counts = watch.counts(watch.launch.kernel)
             counts.dots += 1
             counts.flops += 2 * a.data.size * b.data.shape[-1]
-        return old["create_dot"](self, a, b, *rest)
+            counts.tf32 += int(a.data.dtype == np.float32 and precision == module._ir.INPUT_PRECISION.TF32)
+        return old["create_dot"](self, a, b, acc, precision, *rest)
 
     new = [create_masked_load, create_masked_store, create_atomic_rmw, create_atomic_cas, create_bitcast, create_select,
            create_dot, set_grid_idx]  # fmt: skip

@@ -44,6 +44,7 @@ class KernelMoves:
     elements_written: dict[str, int] = field(default_factory=dict)
     dots: int = 0
     flops: int = 0  # of the dots: 2 · M · N · K each
+    tf32: int = 0  # dots of float32 that a GPU would do in TF32, as none said input_precision="ieee"
     launches: int = 0
     programs: int = 0
 
@@ -78,6 +79,11 @@ class Moves(ByKernel):
     def flops(self) -> int:
         """Their FLOPs, 2 · M · N · K each."""
         return sum(k.flops for k in self.by_kernel.values())
+
+    @property
+    def tf32(self) -> int:
+        """How many of the dots have float32 operands that a GPU would round to TF32 first."""
+        return sum(k.tf32 for k in self.by_kernel.values())
 
     def __str__(self) -> str:
         return f"{self._table()}{self.dots:,} dots, {self.flops:,} FLOP in them"

@@ -199,7 +199,9 @@ class MemoryMachine:
             return
         site = None
         if self._trace:
-            frame = sys._getframe(2)  # who called load, put, drop or store
+            frame = sys._getframe(2)  # who called load, put, drop or store; a comprehension is part of its function
+            while frame.f_code.co_name in ("<listcomp>", "<genexpr>", "<dictcomp>") and frame.f_back:
+                frame = frame.f_back
             site = Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
             value = _copy(value)
         event = Event(self._kernel or "", op, tensor, spans, nbytes, self._in_use, slot, value if site else None, site)

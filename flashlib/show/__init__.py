@@ -20,7 +20,7 @@ _NAMES = {
     "count": "units",
     "seconds": "units",
 }
-_MODULES = ("curves", "display", "matrices", "roofline", "streams", "style", "sweeps", "tiles", "units")
+_MODULES = ("curves", "display", "matrices", "player", "roofline", "streams", "style", "sweeps", "tiles", "units")
 __all__ = [*_NAMES, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 

@@ -141,14 +141,17 @@ def forward_ragged(q, k, v, block_q, block_k):
     return o
 
 
-def ragged_by_slices(q, k, v, block_q, block_k):
-    """Tiles that shrink."""
+def ragged_cut(q, k, v, block_q, block_k):
+    """The scores of keys that do not exist are cut off, not filled."""
     o = torch.empty(len(q), v.shape[1], dtype=q.dtype)
     for i0, i1 in masks.spans(len(q), block_q):
-        state = q.new_full((i1 - i0, 1), -INF), q.new_zeros(i1 - i0, 1), q.new_zeros(i1 - i0, v.shape[1])
+        m, l, acc = q.new_full((block_q, 1), -INF), q.new_zeros(block_q, 1), q.new_zeros(block_q, v.shape[1])
         for j0, j1 in masks.spans(len(k), block_k):
-            state = one_tile(q[i0:i1], k[j0:j1], v[j0:j1], *state)
-        o[i0:i1] = state[2] / state[1]
+            s = (load(q, i0, block_q) @ load(k, j0, block_k).T)[:, : j1 - j0] * q.shape[1] ** -0.5
+            m_new = torch.maximum(m, s.amax(-1, keepdim=True))
+            p, shrink = torch.exp(s - m_new), torch.exp(m - m_new)
+            l, acc, m = shrink * l + p.sum(-1, keepdim=True), shrink * acc + p @ load(v, j0, block_k)[: j1 - j0], m_new
+        o[i0:i1] = (acc / l)[: i1 - i0]
     return o
 
 
@@ -391,7 +394,7 @@ RIGHT = {
     },
     "04.3": {
         "the course's": forward_ragged,
-        "tiles that shrink": ragged_by_slices,
+        "scores cut off": ragged_cut,
         "filled up once": ragged_whole_padded,
         "in reverse, normalised": ragged_reversed,
     },

@@ -9,7 +9,7 @@ import numpy as np
 from flashlib.grading.case import Case, Exercise
 from flashlib.grading.expected import expect, value
 from flashlib.grading.inputs import draw
-from flashlib.grading.judge import both, matches, measured
+from flashlib.grading.judge import both, in_one_kernel, matches, measured
 from flashlib.grading.mistakes import ch02 as gallery
 from flashlib.grading.mistakes import ch02_kernel, ch02_time
 
@@ -59,9 +59,10 @@ def _kernel_cases(seed: int) -> Iterator[Case]:
             rounds = -(-Nq // r)
             says = f"r = {r} rows of Q stay on the chip, so Q is read once and K in {rounds} rounds."
             moved = measured("read", {"Q": q.nbytes, "K": rounds * k.nbytes}, "B", says)
-            judge = both(judge, moved, measured("written", {"S": q.itemsize * Nq * Nk}, "B", "S is written once."))
+            written = measured("written", {"S": q.itemsize * Nq * Nk}, "B", "S is written once.")
+            judge = both(judge, moved, written, in_one_kernel({"Q": rounds, "K": rounds * -(-Nk // c)}))
         room = q.itemsize * (r * d + c * d + r * c)  # one tile each of Q, K and S
-        options = {"sram_bytes": room, "names": ["Q", "K"]}
+        options = {"sram_bytes": room, "names": ["Q", "K"], "returns": ("S",)}
         return Case(name, (q, k, r, c), judge, how="machine", options=options, measured=measure, tile=(r, c))
 
     yield case("one tile", r, c, False)

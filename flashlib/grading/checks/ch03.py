@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -11,10 +12,11 @@ from flashlib.grading.case import Case, Exercise, Stream
 from flashlib.grading.exactness import Problem
 from flashlib.grading.expected import expect
 from flashlib.grading.inputs import draw
-from flashlib.grading.judge import both, exact, linear_memory, matches, measured
+from flashlib.grading.judge import both, exact, in_one_kernel, linear_memory, matches, measured
 from flashlib.grading.mistakes import ch03 as gallery
 
-FORBIDDEN = ("softmax", "logsumexp", "logaddexp")
+FORBIDDEN = ("softmax", "logsumexp", "logaddexp", "logaddexp2")
+SLICE = 256  # bytes of a slice and its numbers in a list, with room to spare
 PYTHON = 8192  # bytes: what tracemalloc sees of Python's own objects in one call, with room to spare
 
 
@@ -46,6 +48,7 @@ def _row_cases(seed: int) -> Iterator[Case]:
         ("a maximum that rises in every tile", row(6 * a, 1, 0, 40), a),
         (f"ragged: {b} scores in tiles of 7", row(b, 5, 0, 20), 7),
         ("all scores near −1000", row(3 * a, 5, -1000, -990), a),
+        ("all scores near −9000", row(3 * a, 5, -9000, -8990), a),
         ("scores near ±10 000", row(3 * a, 10_000, 0, 0), a),
         ("tiles of one score", row(11, 5, 0, 10), 1),
     ):
@@ -103,9 +106,11 @@ def _merge_cases(seed: int) -> Iterator[Case]:
 def _attend_cases(seed: int) -> Iterator[Case]:
     rng = np.random.default_rng(seed)
 
-    def one(name, block, Sq, Sk, D, Dv, **more):
+    def one(name, block, Sq, Sk, D, Dv, *, rise=None, **more):
         x = draw(int(rng.integers(1 << 30)), 1, 1, 1, Sq, Sk, D, Dv, dtype="float64", **more)
         q, k, v = (a[0, 0] for a in x[:3])
+        if rise:  # for every row, from the first key to the last
+            q[:, 0], k[:, 0] = np.sqrt(D), np.linspace(*rise, Sk)
         tiles = _cut(Sk, block or Sk, k, v, axes=(0, 0))
         return Case(name, (q, tiles), exact(lambda: Problem(q, k, v), "o"))
 
@@ -114,6 +119,8 @@ def _attend_cases(seed: int) -> Iterator[Case]:
     yield one("one row, tiles of 4", 4, 1, 24, 6, 5)
     yield one("rows of their own maximum", 8, 11 + more, 40, 12, 7)
     yield one(f"ragged: {41 + more} keys in tiles of 8", 8, 13, 41 + more, 10, 9)
+    # exp(710) is infinite: a maximum taken from the first tile alone does not do
+    yield one("scores that rise from −900 to 900", 8, 7 + more, 37, 12, 5, rise=(-900, 900))
     yield one("scores near ±1000", 8, 9 + more, 29, 12, 7, offset=1000)
     yield one("tiles of one key", 1, 5 + more, 19, 6, 5)
     sizes, block, Sq, D = (512, 4096), 32, 16, 8
@@ -156,6 +163,7 @@ def _masked_cases(seed: int) -> Iterator[Case]:
 
     yield case("nothing masked, one tile", scores(n=block))
     yield case("nothing masked, ragged tiles", scores())
+    yield case("scores that rise from −900 to 900", scores() + np.linspace(-900, 900, Sk))
     s = scores()
     s[:3, -6:] = hidden
     yield case("the last tiles masked for three rows", s)
@@ -177,6 +185,20 @@ def _masked_cases(seed: int) -> Iterator[Case]:
     s[rng.random(s.shape) < 0.5] = hidden
     yield case("half of the scores masked, the others near 10 000", s)
     yield case("no tile at all", scores(n=0))
+    sizes, block, rows, Dv = (512, 4096), 32, 16, 8
+    calls = []
+    for n in sizes:
+        s, v = scores(n=n), rng.standard_normal((n, Dv))
+        s[: rows // 2, : n // 2] = hidden
+        calls.append((_cut(n, block, s, v, axes=(1, 0)), rows, Dv))
+    # two tiles of scores and values; weights, guards and two steps between; o old and new and two steps between; ten
+    # columns. Twice that as a reserve.
+    room = 2 * 8 * (2 * block * (rows + Dv) + 5 * rows * block + 4 * rows * Dv + 10 * rows) + PYTHON
+    yield Case(
+        "each tile once: memory does not grow with their number", calls[0],
+        linear_memory(lambda n: room, "the state and a few tiles"),
+        how="growth", options={"calls": calls, "n": sizes, "library": "numpy"}, measured=True,
+    )  # fmt: skip
 
 
 # -- 03.5 ----------------------------------------------------------------------------------------------------------
@@ -185,32 +207,50 @@ def _fused(s, v):
     return p @ v / p.sum()
 
 
+NAMES: dict[str, Any] = {"names": ("S", "V"), "returns": ("O",)}
+
+
 def _fused_cases(seed: int) -> Iterator[Case]:
     rng = np.random.default_rng(seed)
 
-    def one(name, tiles, rest, *, around=0.0, counted=False):
+    def one(name, tiles, rest, *, around=0.0, rise=20.0, counted=False):
         block, Dv = int(rng.integers(3, 6)), int(rng.integers(3, 5))
         N = tiles * block + rest
-        s = rng.standard_normal(N) * 4 + np.linspace(around, around + 20, N)
+        s = rng.standard_normal(N) * 4 + np.linspace(around, around + rise, N)
         v = rng.standard_normal((N, Dv))
         v[:, -1] = 1
         judge = matches(*expect("o", _fused, (s, v), longest=N))
         if counted:
             read, written = {"S": s.nbytes, "V": v.nbytes}, {"O": v[0].nbytes}
-            judge = both(judge, measured("read", read, "B"), measured("written", written, "B"))
+            loads = dict.fromkeys("SV", -(-N // block))
+            judge = both(
+                judge, measured("read", read, "B"), measured("written", written, "B"), in_one_kernel(loads)
+            )  # fmt: skip
         # a tile of S and of V, and the state; twice that as a reserve
         sram = 2 * 8 * (block * (1 + Dv) + Dv + 2)
         return Case(
-            name, (s, v, block), judge, how="machine", options={"sram_bytes": sram, "names": ("S", "V")},
+            name, (s, v, block), judge, how="machine", options={"sram_bytes": sram, **NAMES},
             measured=counted,
         )  # fmt: skip
 
     yield one("one tile", 1, 0)
     yield one("full tiles, SRAM smaller than the row", 20, 0)
     yield one("ragged: the last tile is smaller", 20, 2)
+    yield one("scores that rise from −900 to 900", 16, 0, around=-900, rise=1800)
     yield one("scores near 1000", 16, 1, around=1000)
     yield one("each score read once, O written once", 20, 0, counted=True)
     yield one("the same, ragged", 23, 2, counted=True)
+    sizes, block, Dv = (2048, 16384), 128, 4
+    calls = [(rng.standard_normal(n) * 4, rng.standard_normal((n, Dv)), block) for n in sizes]
+    # the tile and the one before it, three arrays of a tile's scores, four rows of values; twice that as a reserve; and
+    # a list of the tiles' slices may be made
+    room = 2 * 8 * (2 * block * (1 + Dv) + 3 * block + 4 * Dv) + PYTHON
+    yield Case(
+        "only m, l and o are carried along", calls[0],
+        linear_memory(lambda n: room + SLICE * n // block, "two tiles, the state and a list of slices"),
+        how="machine_growth", options={"calls": calls, "n": sizes, "sram_bytes": 16 * (block + 1) * (Dv + 2), **NAMES},
+        measured=True,
+    )  # fmt: skip
 
 
 EXERCISES = [

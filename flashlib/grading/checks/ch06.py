@@ -151,14 +151,14 @@ def _gallery(name: str) -> Any:
 EXERCISES = [
     Exercise(
         "06.1", "a masked copy", "copy_matrix", _copy_cases, lambda: _gallery("COPY"),
-        forbidden=COPIES, triton=True,
+        forbidden=COPIES, triton=True, stub="copy_kernel",
     ),
     Exercise(
         "06.2", "softmax, one program a row", "softmax_rows", _softmax_cases, lambda: _gallery("SOFTMAX"),
-        forbidden=SOFTMAXES, triton=True,
+        forbidden=SOFTMAXES, triton=True, stub="softmax_kernel",
     ),
     Exercise(
         "06.3", "a product in tiles", "product", _product_cases, lambda: _gallery("PRODUCT"),
-        forbidden=PRODUCTS, triton=True,
+        forbidden=PRODUCTS, triton=True, stub="product_kernel",
     ),
 ]  # fmt: skip

@@ -153,22 +153,22 @@ def _gallery(name: str) -> Any:
 EXERCISES = [
     Exercise(
         "07.1", "one tile of attention", "one_tile", _one_tile_cases, lambda: _gallery("ONE_TILE"),
-        forbidden=FORBIDDEN, triton=True,
+        forbidden=FORBIDDEN, triton=True, stub="one_tile_kernel",
     ),
     Exercise(
         "07.2", "stream the key tiles", "streamed", _streamed_cases, lambda: _gallery("STREAMED"),
-        forbidden=FORBIDDEN, triton=True,
+        forbidden=FORBIDDEN, triton=True, stub="streamed_kernel",
     ),
     Exercise(
         "07.3", "ragged edges", "ragged", _ragged_cases, lambda: _gallery("RAGGED"),
-        forbidden=FORBIDDEN, triton=True,
+        forbidden=FORBIDDEN, triton=True, stub="ragged_kernel",
     ),
     Exercise(
         "07.4", "causal, hidden tiles skipped", "causal", _causal_cases, lambda: _gallery("CAUSAL"),
-        forbidden=FORBIDDEN, triton=True,
+        forbidden=FORBIDDEN, triton=True, stub="causal_kernel",
     ),
     Exercise(
         "07.5", "LSE, dtypes, rows that see nothing", "forward", _forward_cases, lambda: _gallery("FORWARD"),
-        forbidden=FORBIDDEN, triton=True,
+        forbidden=FORBIDDEN, triton=True, stub="forward_kernel",
     ),
 ]  # fmt: skip

@@ -147,18 +147,18 @@ def _gallery(name: str) -> Any:
 EXERCISES = [
     Exercise(
         "08.1", "the delta kernel", "delta", _delta_cases, lambda: _gallery("DELTA"),
-        forbidden=FORBIDDEN, triton=True,
+        forbidden=FORBIDDEN, triton=True, stub="delta_kernel",
     ),
     Exercise(
         "08.2", "the dK/dV kernel", "dkdv", lambda seed: _kernel_cases(seed, ("dk", "dv"), 4),
-        lambda: _gallery("DKDV"), forbidden=FORBIDDEN, triton=True,
+        lambda: _gallery("DKDV"), forbidden=FORBIDDEN, triton=True, stub="dkdv_kernel",
     ),
     Exercise(
         "08.3", "the dQ kernel", "dq", lambda seed: _kernel_cases(seed, ("dq",), 3), lambda: _gallery("DQ"),
-        forbidden=FORBIDDEN, triton=True,
+        forbidden=FORBIDDEN, triton=True, stub="dq_kernel",
     ),
     Exercise(
         "08.4", "wired into autograd", "flash", _flash_cases, lambda: _gallery("FLASH"),
-        forbidden=("vjp", "enable_grad", "checkpoint"), triton=True,
+        forbidden=("vjp", "enable_grad", "checkpoint"), triton=True, stub="Flash",
     ),
 ]  # fmt: skip

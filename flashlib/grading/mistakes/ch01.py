@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from flashlib.grading.case import Case, Finding, Outcome
 from flashlib.grading.mistakes.ch01_rows import OF_SOFTMAX, TEXT, known, rows, sums_short, wider, wrote
 
 
@@ -56,6 +57,26 @@ SOFTMAX = known(
         "If all scores of a row are the same number, however small, what are its weights? What should they be here?",
     ),
     (
+        "−∞ made −10 000",
+        "a softmax in which −∞ became a number that real scores can be as small as",
+        "Scores may be as small as −10 000. Which weight has a hidden key beside them?",
+    ),
+    (
+        "minimum",
+        "a softmax that takes off the row's minimum",
+        "After the change, which exponent should be the largest, and what should it be?",
+    ),
+    (
+        "largest size",
+        "a softmax that takes off the largest |s| of the row",
+        "If all scores of a row are near −10 000, what are its exponents after your change?",
+    ),
+    (
+        "no maximum, 0 / 0",
+        "a softmax that takes exp of the scores as they are",
+        "Which constant may be taken from all scores of a row, its weights unchanged, so that exp stays finite?",
+    ),
+    (
         "mean",
         "a softmax that takes off the row's mean",
         "Can a score lie far above the mean? And what is the mean of a row in which one score is −∞?",
@@ -72,7 +93,7 @@ SOFTMAX = known(
     ),
     (
         "clipped",
-        "a softmax of scores cut off at ±50",
+        "a softmax of scores that were cut off, at ±50 perhaps",
         "Two scores, 60 and 70, have weights that differ by a factor of e¹⁰. Do yours?",
     ),
     (
@@ -95,10 +116,17 @@ def four_steps(q, k, v, *, bug=""):
     d = q.shape[-1]
     scale = {
         "scale forgotten": 1.0, "1/d": 1 / d, "scale from the keys": k.shape[0] ** -0.5, "times √d": d**0.5,
+        "scale from the queries": q.shape[0] ** -0.5,
     }.get(bug, d**-0.5)  # fmt: skip
     if bug == "argument changed":
         q *= 2
         scale = scale / 2
+    if bug == "k not transposed":
+        return q @ k
+    if bug == "k times q":
+        s = (k @ q.T) * scale
+        p = rows(s)
+        return s, p, p @ v
     s = (q @ k.T) * scale
     shown = s
     if bug == "s before the scale":
@@ -122,15 +150,43 @@ def four_steps(q, k, v, *, bug=""):
     return shown, p, o
 
 
+def _turned(case: Case, outcome: Outcome, finding: Finding) -> bool:
+    """s came out as (Sk, Sq)."""
+    if len(outcome.results) != 3:
+        return False
+    right, got = four_steps(*case.args)[0].T, outcome.results[0].array
+    return got.shape == right.shape and bool(
+        np.abs(got - right).max() <= (finding.budget or 0) + 1e-5 * np.abs(right).max()
+    )
+
+
+def _no_product(case: Case, outcome: Outcome, finding: Finding) -> bool:
+    """NumPy found that the shapes fit no matrix product."""
+    t = outcome.trouble
+    return t is not None and t.kind == "ValueError" and "core dimension" in t.message
+
+
 FOUR_STEPS = known(
     four_steps,
     "scale forgotten",
+    (
+        "k not transposed",
+        "The two matrices fit no product as they are: q is (Sq, D) and k is (Sk, D).",
+        "s is (Sq, Sk). Which axis of k must meet the features of q?",
+        _no_product,
+    ),
+    (
+        "k times q",
+        "The scores are turned round: keys lie along the rows.",
+        "s is (Sq, Sk). Which of q and k must stand on the left of the product?",
+        _turned,
+    ),
     (
         "1/d",
         "scores with a scale of 1/d",
         "The dot product of d independent features has variance d. What is then its standard deviation?",
     ),
-    "no maximum",
+    "no maximum, 0 / 0",
     "columns",
     "sum without its axis",
     "maximum without its axis",
@@ -145,7 +201,7 @@ FOUR_STEPS = known(
         "exponentials divided by the sum of their column",
         "What should each row of p sum to? Over which axis does your sum run?",
     ),
-    "one maximum for all",
+    "one maximum for all, 0 / 0",
     (
         "s before the scale",
         "an s that is returned before it was scaled",
@@ -169,6 +225,11 @@ FOUR_STEPS = known(
     (
         "scale from the keys",
         "scores with a scale of 1/√N, N the number of keys",
+        "Over which axis does the dot product sum: over tokens or over features? Which length belongs under the root?",
+    ),
+    (
+        "scale from the queries",
+        "scores with a scale of 1/√Sq",
         "Over which axis does the dot product sum: over tokens or over features? Which length belongs under the root?",
     ),
     (

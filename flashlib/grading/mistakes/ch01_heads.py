@@ -15,6 +15,12 @@ def _cannot_meet(case: Case, outcome: Outcome, finding: Finding) -> bool:
     )
 
 
+def _all_axes_turned(case: Case, outcome: Outcome, finding: Finding) -> bool:
+    """NumPy found that the last axes fit no matrix product."""
+    t = outcome.trouble
+    return t is not None and t.kind == "ValueError" and "core dimension" in t.message
+
+
 def _tokens_first(case: Case, outcome: Outcome, finding: Finding) -> bool:
     """The result is (B, Sq, Hq, Dv)."""
     (B, Hq, Sq, _), v = case.args[0].shape, case.args[2]
@@ -51,6 +57,8 @@ def heads(q, k, v, *, bug=""):
     d = {"scale of all heads": Hq * q.shape[-1], "scale from the wrong axis": Hq, "scale forgotten": 1}.get(
         bug, q.shape[-1]
     )
+    if bug == "all axes turned":
+        return q @ k.T
     s = (q @ k.mT) * float(d) ** -0.5
     if bug == "argument changed":
         q *= float(d) ** -0.5
@@ -84,6 +92,12 @@ HEADS = known(
         "The shapes (B, Hq, …) and (B, Hkv, …) cannot meet as they are.",
         "Which KV head does query head h read? How often must each KV head stand along the head axis?",
         _cannot_meet,
+    ),
+    (
+        "all axes turned",
+        "The last two axes fit no product as they are; `.T` turns round all four axes of an array.",
+        "The scores are (…, Sq, Sk). Which two axes of k must change places, and what exchanges just these?",
+        _all_axes_turned,
     ),
     (
         "k repeated, v tiled",
@@ -136,8 +150,8 @@ HEADS = known(
         "a softmax along the queries",
         "Each query shares out its weight among the keys. Which axis of (B, H, Sq, Sk) do they lie along?",
     ),
-    "no maximum",
-    "one maximum for all",
+    "no maximum, 0 / 0",
+    "one maximum for all, 0 / 0",
     (
         "batch 0 for all",
         "an attention in which every text reads the keys and values of text 0",

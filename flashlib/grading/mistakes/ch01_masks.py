@@ -11,7 +11,10 @@ from flashlib.grading.mistakes.ch01_rows import OF_SOFTMAX, TEXT, known, rows, s
 def causal_mask(Sq, Sk, *, bug=""):
     """True where query i may see key j."""
     i, j = np.arange(Sq)[:, None], np.arange(Sk)[None, :]
-    shift = {"top left": 0, "shift the wrong way": Sq - Sk, "shift never negative": max(Sk - Sq, 0)}.get(bug, Sk - Sq)
+    shift = {
+        "top left": 0, "shift the wrong way": Sq - Sk, "shift never negative": max(Sk - Sq, 0),
+        "shift without its sign": abs(Sk - Sq),
+    }.get(bug, Sk - Sq)  # fmt: skip
     see = j <= i + shift
     if bug == "not itself":
         see = j < i + shift
@@ -74,6 +77,11 @@ MASK = known(
         "With Sq = 5 and Sk = 2 the last query sees both keys. How many does the query before it see, and the first?",
     ),
     (
+        "shift without its sign",
+        "a mask shifted by |Sk − Sq|",
+        "With Sq = 5 and Sk = 2 the last query sees both keys. How many does the query before it see, and the first?",
+    ),
+    (
         "one key too many",
         "a mask that lets every row see one key too many",
         "In a square mask, which is the last key that row 0 may see?",
@@ -128,6 +136,10 @@ def masked_attention(q, k, v, see, *, bug=""):
         return rows(np.where(see, q @ k.T, s.dtype.type(-1e6)) * scale) @ v
     if bug == "no guard":
         return rows(np.where(see, s, hidden), "no guard") @ v
+    if bug == "0 · (−∞)":
+        return rows(s + (one - see.astype(s.dtype)) * hidden) @ v
+    if bug == "0 · (−∞), NaN made 0":
+        return np.nan_to_num(rows(s + (one - see.astype(s.dtype)) * hidden) @ v)
     if bug == "maximum before the mask":
         e = np.where(see, np.exp(s - s.max(-1, keepdims=True)), zero)
         l = e.sum(-1, keepdims=True)
@@ -163,6 +175,16 @@ MASKED = known(
         "−1e6 before the scale",
         "a mask filled with a number that true scores can fall below, such as −1e6 before the scale",
         "After the scale, is your fill still below every true score? Which number is, whatever the scores?",
+    ),
+    (
+        "0 · (−∞)",
+        "scores to which a mask times −∞ was added",
+        "What is 0 · (−∞), and in which places does your mask hold a 0?",
+    ),
+    (
+        "0 · (−∞), NaN made 0",
+        "scores to which a mask times −∞ was added, and whose NaN were replaced afterwards",
+        "What is 0 · (−∞), and in which places does your mask hold a 0?",
     ),
     "keepdims forgotten",
     (

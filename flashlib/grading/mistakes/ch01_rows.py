@@ -60,6 +60,16 @@ TEXT: dict[str, tuple[str, str, Fits | None]] = {
         "What does exp make of a row whose scores are all near 800, or all near −800?",
         None,
     ),
+    "no maximum, 0 / 0": (
+        "an attention that does not take off the row's maximum",
+        "What does exp make of a row whose scores are all near 800, or all near −800?",
+        None,
+    ),
+    "one maximum for all, 0 / 0": (
+        "a softmax that takes one maximum for all rows, so that a row of weights becomes 0 / 0",
+        "What is left of a row whose scores all lie 800 below the largest score of another row?",
+        None,
+    ),
     "one maximum for all": (
         "a softmax that takes one maximum for all rows",
         "What is left of a row whose scores all lie 800 below the largest score of another row?",
@@ -115,13 +125,15 @@ TEXT: dict[str, tuple[str, str, Fits | None]] = {
 
 #: what `rows` can do wrong, and so can every attention that uses it
 OF_SOFTMAX = (
-    "no maximum", "columns", "one maximum for all", "one sum for all", "no division", "epsilon", "keepdims forgotten",
-    "maximum and sum without their axis", "maximum without its axis", "sum without its axis", "sum down the columns",
+    "no maximum", "no maximum, 0 / 0", "one maximum for all", "one maximum for all, 0 / 0", "columns",
+    "one sum for all", "no division", "epsilon", "keepdims forgotten", "maximum and sum without their axis",
+    "maximum without its axis", "sum without its axis", "sum down the columns",
 )  # fmt: skip
 
 
 def rows(s, bug=""):
     """Safe softmax of the last axis, 0 for a row of −∞."""
+    bug, bare = bug.removesuffix(", 0 / 0"), bug.endswith(", 0 / 0")
     axis = {"columns": 0, "second axis": 1}.get(bug, -1)
     if bug == "in place":
         s -= np.where(np.isneginf(s.max(-1, keepdims=True)), 0, s.max(-1, keepdims=True))
@@ -129,6 +141,10 @@ def rows(s, bug=""):
         s = np.clip(s, -50, 50)
     if bug == "a large negative number":
         s = np.maximum(s, -1e9)
+    if bug == "−∞ made −10 000":
+        empty = np.isneginf(s).all(-1, keepdims=True)
+        p = rows(np.where(np.isneginf(s), s.dtype.type(-1e4), s))
+        return np.where(empty, s.dtype.type(0), p)
     m = s.max() if bug == "one maximum for all" else s.max(axis, keepdims=True)
     if bug in ("keepdims forgotten", "maximum without its axis", "maximum and sum without their axis"):
         m = s.max(-1)
@@ -138,6 +154,10 @@ def rows(s, bug=""):
         m = s.dtype.type(0)
     if bug == "maximum added":
         m = -m
+    if bug == "minimum":
+        m = s.min(-1, keepdims=True)
+    if bug == "largest size":
+        m = np.abs(np.where(np.isinf(s), s.dtype.type(0), s)).max(-1, keepdims=True)
     if bug != "no guard":
         m = np.where(np.isneginf(m), s.dtype.type(0), m)
     e = np.exp(s - m)
@@ -150,7 +170,7 @@ def rows(s, bug=""):
         l = l + s.dtype.type(1e-8)
     if bug == "no division":
         l = np.ones_like(l)
-    if bug != "no guard":
+    if bug != "no guard" and not bare:
         l = np.where(l == 0, s.dtype.type(1), l)
     p = e / l
     return p.astype(np.float64) if bug == "float64 comes out" else p

@@ -43,6 +43,8 @@ def bytes_moved(Nq, Nk, d, r, itemsize, *, bug=""):
     rounds = -(-Nq // r)
     if bug == "rounds rounded down":
         rounds = Nq // r
+    if bug == "one round too many":
+        rounds = Nq // r + 1
     if bug == "rounds not rounded":
         rounds = Nq / r
     if bug == "rounds over the keys":
@@ -68,6 +70,7 @@ def bytes_moved(Nq, Nk, d, r, itemsize, *, bug=""):
         "O has Nk rows": (Q + K + S, 2 * S, 2 * S, S + K + Nk * d),
         "S read in QKᵀ": (Q + K + 2 * S, 2 * S, 2 * S, S + K + Nq * d),
         "O forgotten": (Q + K + S, 2 * S, 2 * S, S + K),
+        "P read in every round": (Q + K + S, 2 * S, 2 * S, rounds * S + K + Nq * d),
     }.get(bug, (Q + K + S, 2 * S, 2 * S, S + K + Nq * d))
     unit = {
         "elements": 1, "bits": 8 * itemsize, "kB": itemsize / 1e3, "KiB": itemsize / 2**10,
@@ -89,6 +92,12 @@ BYTES_MOVED = [
         "In place saves memory. Are the numbers read and written any less often?",
         whole=True,
     ),
+    _count(
+        "P read in every round",
+        "That is the count with P read again in every round.",
+        "Which rows of P does one round of r queries need, and does any other round need them?",
+        whole=True,
+    ),
     _count("O forgotten", "That is the count without O.", "What does the last kernel leave in HBM?", whole=True),
     _count("elements", "That is how many numbers move, not how many bytes.", "How many bytes has one number?"),
     _count(
@@ -100,6 +109,11 @@ BYTES_MOVED = [
         "rounds rounded down",
         "That is the count with Nq // r rounds.",
         "With 7 queries and r = 2, in how many rounds have all 7 been on the chip?",
+    ),
+    _count(
+        "one round too many",
+        "That is the count with Nq // r + 1 rounds.",
+        "With 6 queries and r = 2, how many rounds are there? And with 7?",
     ),
     _count(
         "rounds not rounded",

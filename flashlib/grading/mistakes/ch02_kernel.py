@@ -55,6 +55,22 @@ def scaled_scores(machine, Q, K, r, c, *, bug=""):
     if bug == "array used directly":
         S.array[:] = Q.array @ K.array.T * scale
         return S
+    if bug == "a kernel for each tile":
+        for i in rows:
+            with machine.kernel("scores"):
+                q_i = machine.load(Q, i)
+                for j in keys:
+                    machine.store(S, (i, j), machine.put("S", q_i @ machine.load(K, j).T * scale))
+        return S
+    if bug == "loaded for show":
+        whole = Q.array @ K.array.T * scale
+        with machine.kernel("scores"):
+            for i in rows:
+                machine.load(Q, i)
+                for j in keys:
+                    machine.load(K, j)
+                    machine.store(S, (i, j), machine.put("S", whole[i, j]))
+        return S
     with machine.kernel("scores"):
         if bug == "loops the other way round":
             for j in keys:
@@ -92,7 +108,16 @@ def scaled_scores(machine, Q, K, r, c, *, bug=""):
             for i in rows:
                 for j in keys:
                     machine.store(S, (i, j), machine.put("S", machine.load(S, (i, j)) * scale))
-    return S
+    return S.array if bug == "the array returned" else S
+
+
+def _looked(*tensors: str) -> Fits:
+    """The `.array` of one of these was used, and nothing else is wrong."""
+
+    def fits(case: Case, outcome: Outcome, finding: Finding) -> bool:
+        return finding.result == "array" and any(t in outcome.measures.get("looked", {}) for t in tensors)
+
+    return fits
 
 
 def _moves(bug: str, says: str, ask: str) -> Mistake:
@@ -200,6 +225,27 @@ SCALED_SCORES = [
         "array used directly",
         "Nothing was loaded: the numbers were taken from HBM behind the machine's back.",
         "Arithmetic needs its numbers in SRAM. Which method brings a tile there?",
+    ),
+    Mistake(
+        "a kernel for each tile",
+        partial(scaled_scores, bug="a kernel for each tile"),
+        "It begins more than one kernel.",
+        "Which lines must stand inside one and the same `with machine.kernel(…):`?",
+        lambda case, outcome, finding: finding.result == "kernels",
+    ),
+    Mistake(
+        "loaded for show",
+        partial(scaled_scores, bug="loaded for show"),
+        "The bytes are right, but the numbers did not come from the tiles.",
+        "What does `machine.load` return, and is it what you multiply?",
+        _looked("Q", "K"),
+    ),
+    Mistake(
+        "the array returned",
+        partial(scaled_scores, bug="the array returned"),
+        "S lives in HBM; its numbers are looked at when the machine is done, not by the kernel.",
+        "What did `machine.hbm_empty` give you, and what does the statement ask you to return?",
+        _looked("S"),
     ),
     _moves(
         "tiles kept aside",

@@ -14,7 +14,10 @@ TIME = ("seconds", "memory_bound")
 # -- 02.3 ----------------------------------------------------------------------------------------------------------
 def intensity(Nq, Nk, d, r, itemsize, *, bug=""):
     """FLOP per byte of the four kernels and of one fused kernel."""
-    rounds = {"rounds rounded down": Nq // r, "K and V read once": 1}.get(bug, -(-Nq // r))
+    rounds = {
+        "rounds rounded down": Nq // r, "K and V read once": 1, "rounds not rounded": Nq / r,
+        "one round too many": Nq // r + 1,
+    }.get(bug, -(-Nq // r))  # fmt: skip
     a_score = {
         "a multiply-add is one FLOP": 2 * d + 6, "products only": 4 * d, "one product": 2 * d + 6.0,
         "one FLOP for the softmax": 4 * d + 2, "scale forgotten": 4 * d + 5, "d forgotten": 10,
@@ -40,14 +43,16 @@ def intensity(Nq, Nk, d, r, itemsize, *, bug=""):
         return four / flop, fused / flop
     if bug == "four kernels twice":
         fused = four
+    if bug == "fused first":
+        four, fused = fused, four
     if bug == "per MB":
         return flop / (four / 1e6), flop / (fused / 1e6)
     return flop / four, flop / fused
 
 
-def _intensity(bug: str, says: str, ask: str) -> Mistake:
+def _intensity(bug: str, says: str, ask: str, *, whole: bool = False) -> Mistake:
     wrong = partial(intensity, bug=bug)
-    return Mistake(bug, wrong, says, ask, by_value(wrong, INTENSITIES))
+    return Mistake(bug, wrong, says, ask, by_value(wrong, INTENSITIES, whole=whole))
 
 
 INTENSITY = [
@@ -82,6 +87,22 @@ INTENSITY = [
         "rounds rounded down",
         "That is the value with Nq // r rounds.",
         "With 7 queries and r = 2, in how many rounds have all 7 been on the chip?",
+    ),
+    _intensity(
+        "rounds not rounded",
+        "That is the value with Nq / r rounds, which need not be a whole number.",
+        "With 7 queries and r = 2, how often is K read?",
+    ),
+    _intensity(
+        "one round too many",
+        "That is the value with Nq // r + 1 rounds.",
+        "With 6 queries and r = 2, how many rounds are there? And with 7?",
+    ),
+    _intensity(
+        "fused first",
+        "That is the other one of the two intensities.",
+        "Which of the two does the statement name first?",
+        whole=True,
     ),
     _intensity(
         "S written, not read again",

@@ -19,7 +19,30 @@ def _known(fn: Callable[..., Any], *known: tuple[str, str, str]) -> list[Mistake
 
 def _hoards(case: Case, outcome: Outcome, finding: Finding) -> bool:
     """The memory grows with the row."""
-    return case.how == "growth" and not finding.ok and outcome.measures["peak"][-1] > 2 * outcome.measures["peak"][0]
+    peak = outcome.measures.get("peak")
+    return bool(peak) and not finding.ok and peak[-1] > 2 * peak[0]
+
+
+def _again(case: Case, outcome: Outcome, finding: Finding) -> bool:
+    """The stream was asked past its end more than once."""
+    return not finding.ok and outcome.measures.get("ends", 0) > 1
+
+
+def _looped(wrong: Callable[..., Any]) -> Mistake:
+    return Mistake(
+        "two loops",
+        wrong,
+        "It goes over the tiles twice, and the second time finds none left.",
+        TWO_SWEEPS,
+        fits=_again,
+    )
+
+
+FIRST_MAXIMUM = (
+    "the first tile's maximum kept",
+    "a program that keeps the first tile's maximum for good",
+    "What does exp(s − m) become if a later score is larger than m by 1000?",
+)
 
 
 # -- 03.1 ----------------------------------------------------------------------------------------------------------
@@ -33,8 +56,12 @@ def row_state(tiles, *, bug=""):
     if bug == "two loops":
         m = max(tile.max() for tile in tiles)
         return m, sum(np.exp(tile - m).sum() for tile in tiles)
-    m, l = (0.0 if bug == "m begins at 0" else -np.inf), 0.0
+    m, l = {"m begins at 0": 0.0, "m begins too high": -1000.0}.get(bug, -np.inf), 0.0
     for tile in tiles:
+        if bug == "the first tile's maximum kept":
+            m = tile.max() if np.isneginf(m) else m
+            l += np.exp(tile - m).sum()
+            continue
         m_new = tile.max() if bug == "the last tile's maximum" else max(m, tile.max())
         against = {"no maximum": 0.0, "each tile its own maximum": tile.max()}.get(bug, m_new)
         power = np.exp2 if bug == "powers of 2" else np.exp
@@ -46,12 +73,24 @@ def row_state(tiles, *, bug=""):
             shrink = np.exp(m_new - m) if np.isfinite(m) else 0.0
         if bug == "the last tile only":
             shrink = 0.0
-        l = shrink * (l + p) if bug == "rescaled after adding" and np.isfinite(m) else shrink * l + p
+        both = bug == "the new tile rescaled as well" or (bug == "rescaled after adding" and np.isfinite(m))
+        l = shrink * (l + p) if both else shrink * l + p
         m = m_new
+        if bug == "return in the loop":
+            return m, l
     return {"l and m swapped": (l, m), "a logarithm for l": (m, m + np.log(l))}.get(bug, (m, l))
 
 
+def _too_high(case: Case, outcome: Outcome, finding: Finding) -> bool:
+    """m is finite and far above all scores, so that l is 0."""
+    if case.measured or [r.array.size for r in outcome.results] != [1, 1]:
+        return False
+    m, l = (float(r.array.reshape(())) for r in outcome.results)
+    return l == 0 and np.inf > m > 700 + max(tile.max() for tile in case.args[0].fresh())
+
+
 ROW_STATE = [
+    _looped(partial(row_state, bug="two loops")),
     *_known(
         row_state,
         (
@@ -60,11 +99,7 @@ ROW_STATE = [
             "What you have summed was measured against the old m. Is the old m still there when you compute the "
             "factor, and do you multiply l by it?",
         ),
-        (
-            "two loops",
-            "a program that goes over the tiles twice and finds none left the second time",
-            TWO_SWEEPS,
-        ),
+        FIRST_MAXIMUM,
         (
             "no maximum",
             "a sum of exp(s) itself, with no maximum taken off",
@@ -100,6 +135,16 @@ ROW_STATE = [
             "a program that multiplies the new tile by the correction factor as well",
             "Which part of the sum was measured against the old maximum, and which against the new one?",
         ),
+        (
+            "the new tile rescaled as well",
+            "a program that multiplies the new tile by the correction factor as well",
+            "Which part of the sum was measured against the old maximum, and which against the new one?",
+        ),
+        (
+            "return in the loop",
+            "a program that returns after the first tile",
+            "How far is your `return` indented, and how often does the loop run?",
+        ),
         ("powers of 2", "a program that uses powers of 2", "Which base has the sum that l is to be?"),
         (
             "taken as an array",
@@ -116,6 +161,13 @@ ROW_STATE = [
             "a program that returns lse = m + log l in the place of l",
             "l is a sum of exponentials. Has anybody asked for its logarithm?",
         ),
+    ),
+    Mistake(
+        "m begins too high",
+        partial(row_state, bug="m begins too high"),
+        "The m it returns is larger than every score: the running maximum began at a number.",
+        "What is the maximum of no scores at all, if it must lose against every score?",
+        fits=_too_high,
     ),
     Mistake(
         "tiles kept",
@@ -150,6 +202,10 @@ def merge(m1, l1, m2, l2, *, bug=""):
         a, b = b, a
     if bug == "logarithms added":
         return m, l1 * a * l2 * b
+    if bug == "nothing where a side is empty":
+        return m, np.where(np.isneginf(m1) | np.isneginf(m2), 0, l1 * a + l2 * b)
+    if bug == "l first":
+        return l1 * a + l2 * b, m
     return (safe if bug == "guard kept in m" else m), l1 * a + l2 * b
 
 
@@ -201,6 +257,12 @@ MERGE = _known(
         "What is the logarithm of a sum, and what is the sum of two logarithms?",
     ),
     (
+        "nothing where a side is empty",
+        "a merge that gives l = 0 wherever one side is empty",
+        "If the first side has seen nothing and the second one some keys, what is the state of both together?",
+    ),
+    ("l first", "a merge that returns l first and m second", "In which order does the signature name them?"),
+    (
         "Python's max",
         "It compares whole arrays with Python's max, which can only compare two single numbers.",
         "Which function of NumPy takes the larger of two arrays, place by place?",
@@ -216,13 +278,24 @@ def attend(q, tiles, *, bug=""):
         tiles = [(np.concatenate(ks), np.concatenate(vs))]
     if bug == "first tile dropped":
         next(tiles)
-    of_D = {"scale left out": 1.0, "scale 1/D": 1 / q.shape[-1]}.get(bug, q.shape[-1] ** -0.5)
+    of_D = {
+        "scale left out": 1.0, "scale 1/D": 1 / q.shape[-1], "scale from the number of rows": len(q) ** -0.5
+    }.get(bug, q.shape[-1] ** -0.5)  # fmt: skip
     m, l, o = np.full(len(q), -np.inf), np.zeros(len(q)), 0.0
+    if bug == "two loops":
+        for k, _ in tiles:
+            m = np.maximum(m, of_D * (q @ k.T).max(-1))
+    full = 0
     for k, v in tiles:
+        full = full or len(k)
+        if bug == "last tile filled up with zeros":
+            k, v = (np.pad(x, ((0, full - len(x)), (0, 0))) for x in (k, v))
         scale = len(k) ** -0.5 if bug == "scale from the number of keys" else of_D
         s = scale * (q @ (k if bug == "k not transposed" else k.T))
         top = np.full(len(q), s.max()) if bug == "one maximum for all rows" else s.max(-1)
         m_new = np.maximum(m, top)
+        if bug == "the first tile's maximum kept":
+            m_new = np.where(np.isneginf(m), top, m)
         shrink = np.exp(m - m_new)
         if bug == "no maximum":
             m_new, shrink = np.zeros(len(q)), np.ones(len(q))
@@ -237,17 +310,22 @@ def attend(q, tiles, *, bug=""):
             of_o = np.ones(len(q))
         if bug in ("never rescaled", "l is not rescaled"):
             of_l = np.ones(len(q))
-        if bug == "o rescaled the wrong way":
+        if bug in ("o rescaled the wrong way", "both rescaled the wrong way"):
             of_o = np.where(np.isneginf(m), 0, 1 / shrink)
+        if bug == "both rescaled the wrong way":
+            of_l = of_o
         pv = p @ v
         if bug == "every tile divided":
             pv = pv / p.sum(-1)[:, None]
         l, o = of_l * l + p.sum(-1), of_o[:, None] * o + pv
+        if bug in ("divided in every turn", "divided in every turn and at the end"):
+            o = o / l[:, None]
         m = m_new
-    return o if bug in ("never divided", "every tile divided") else o / l[:, None]
+    return o if bug in ("never divided", "every tile divided", "divided in every turn") else o / l[:, None]
 
 
 ATTEND = [
+    _looped(partial(attend, bug="two loops")),
     *_known(
         attend,
         (
@@ -275,8 +353,24 @@ ATTEND = [
             "a program that divides every tile by the tile's own sum",
             "By which sum must a row be divided, and when do you know it?",
         ),
+        (
+            "divided in every turn",
+            "a program that divides o by l in every turn, and then adds to the quotient",
+            "l grows with every tile. By which l has the first tile been divided in the end?",
+        ),
+        (
+            "divided in every turn and at the end",
+            "a program that divides o by l in every turn and once more at the end",
+            "l grows with every tile. By which l has the first tile been divided in the end?",
+        ),
         ("scale left out", "scores without the scale", "By what are the products q·k divided before the softmax?"),
         ("scale 1/D", "scores divided by D", "The variance of q·k grows with D. How does its spread grow?"),
+        (
+            "scale from the number of rows",
+            "scores divided by the root of the number of rows",
+            "Over which numbers does q·k sum: the features or the rows?",
+        ),
+        FIRST_MAXIMUM,
         (
             "no maximum",
             "a program that takes exp(s) with no maximum taken off",
@@ -296,6 +390,16 @@ ATTEND = [
             "o rescaled the wrong way",
             "a program that multiplies o by exp(m_new − m_old), as a misprint has it",
             "When the maximum rises, must what was summed before grow or shrink?",
+        ),
+        (
+            "both rescaled the wrong way",
+            "a program that multiplies l and o by exp(m_new − m_old)",
+            "When the maximum rises, must what was summed before grow or shrink?",
+        ),
+        (
+            "last tile filled up with zeros",
+            "a program in which a smaller last tile is filled up with keys of zeros",
+            "Which score has a key of zeros, and what is exp(score − m)?",
         ),
         (
             "softmax over the rows",
@@ -337,6 +441,11 @@ ATTEND = [
 def attend_masked(tiles, rows, Dv, *, bug=""):
     """(o, lse) of rows whose scores come in tiles, −∞ where masked."""
     m, l, o = np.full(rows, 0.0 if bug == "m begins at 0" else -np.inf), np.zeros(rows), np.zeros((rows, Dv))
+    if bug == "two loops":
+        for s, _ in tiles:
+            m = np.maximum(m, s.max(-1))
+    if bug == "tiles kept":
+        tiles = list(tiles)
     for s, v in tiles:
         if bug == "−1e9 for −∞":
             s = np.maximum(s, -1e9)
@@ -345,6 +454,8 @@ def attend_masked(tiles, rows, Dv, *, bug=""):
         if bug == "guard for whole tiles" and np.isinf(s).all():
             continue
         m_new = np.maximum(m, s.max(-1))
+        if bug == "the first tile's maximum kept":
+            m_new = np.where(np.isneginf(m), m_new, m)
         bare = bug in ("no guard", "guard for whole tiles", "masked tiles left out")
         safe = m_new if bare else np.where(np.isneginf(m_new), 0, m_new)
         if bug == "guard kept in m":
@@ -355,7 +466,7 @@ def attend_masked(tiles, rows, Dv, *, bug=""):
         l, o, m = shrink * l + p.sum(-1), shrink[:, None] * o + p @ v, m_new
     if bug == "a little added to l":
         l = l + 1e-9
-    by = l if bug == "0 / 0" else np.where(l == 0, 1, l)
+    by = {"0 / 0": l, "never divided": np.ones(rows)}.get(bug, np.where(l == 0, 1, l))
     lse = m + np.log(l)
     if bug == "lse without log l":
         lse = m
@@ -370,7 +481,8 @@ def attend_masked(tiles, rows, Dv, *, bug=""):
     return o / by[:, None], lse
 
 
-ATTEND_MASKED = _known(
+ATTEND_MASKED = [_looped(partial(attend_masked, bug="two loops"))]
+ATTEND_MASKED += _known(
     attend_masked,
     (
         "no guard",
@@ -425,11 +537,26 @@ ATTEND_MASKED = _known(
         "a program that adds a small number to l to avoid a division by 0",
         "Which rows does that change besides the empty ones? By what could the empty ones alone be divided?",
     ),
+    FIRST_MAXIMUM,
+    (
+        "never divided",
+        "an o that is never divided by l",
+        "The last column of v is 1 everywhere. What must the last column of o be?",
+    ),
     (
         "never rescaled",
         "a state that is never rescaled when the maximum rises",
         "l and o were summed against the old m. By what factor do both have to shrink?",
     ),
+)
+ATTEND_MASKED.append(
+    Mistake(
+        "tiles kept",
+        partial(attend_masked, bug="tiles kept"),
+        "The memory grows with the number of keys: the tiles are kept.",
+        TWO_SWEEPS,
+        fits=_hoards,
+    )
 )
 
 
@@ -441,6 +568,8 @@ def fused(machine, S, V, block, *, bug=""):
     tiles = [slice(j, j + block if bug == "past the end" else min(j + block, N)) for j in range(0, N, block)]
     if bug == "the whole row loaded":
         tiles = [slice(0, N)]
+    if bug == "tiles of another size":
+        tiles = [slice(j, j + 1) for j in range(N)]
     if bug == "ragged tile left out":
         tiles = [slice(j, j + block) for j in range(0, N // block * block, block)]
     if bug == "loaded outside a kernel":
@@ -449,7 +578,22 @@ def fused(machine, S, V, block, *, bug=""):
         p = np.exp(S.array - S.array.max())
         return p @ V.array / p.sum()
     m, l, o = -np.inf, 0.0, np.zeros(Dv)
+    if bug == "two kernels":
+        with machine.kernel("nothing"):
+            pass
     with machine.kernel("fused"):
+        if bug == "tiles collected":
+            parts = [(machine.load(S, t), machine.load(V, t)) for t in tiles]
+            s, v = (np.concatenate(x) for x in zip(*parts, strict=True))
+            p = np.exp(s - s.max())
+            machine.store(O, (), p @ v / p.sum())
+            return O
+        if bug == "loaded for show":
+            for t in tiles:
+                machine.load(S, t), machine.load(V, t)
+            p = np.exp(S.array - S.array.max())
+            machine.store(O, (), p @ V.array / p.sum())
+            return O
         if bug in ("two sweeps", "three sweeps"):
             m = max(machine.load(S, t).max() for t in tiles)
         if bug == "three sweeps":
@@ -458,6 +602,8 @@ def fused(machine, S, V, block, *, bug=""):
         for t in tiles:
             s, v = machine.load(S, t), machine.load(V, t)
             m_new = max(m, s.max())
+            if bug == "the first tile's maximum kept":
+                m_new = s.max() if np.isneginf(m) else m
             p, shrink = np.exp(s - m_new), np.exp(m - m_new)
             if bug == "no maximum":
                 p, shrink = np.exp(s), 1.0
@@ -470,7 +616,7 @@ def fused(machine, S, V, block, *, bug=""):
                 machine.store(O, (), o / l)
         if bug != "stored in every turn":
             machine.store(O, (), o if bug == "never divided" else o / l)
-    return O
+    return O.array if bug == "the array returned" else O
 
 
 def _reads(times: int) -> Callable[[Case, Outcome, Finding], bool]:
@@ -494,6 +640,16 @@ def _wrote(name: str) -> Callable[[Case, Outcome, Finding], bool]:
     def fits(case: Case, outcome: Outcome, finding: Finding) -> bool:
         right = case.args[1][0].nbytes if name == "O" else 0
         return case.measured and not finding.ok and outcome.measures.get("written", {}).get(name, 0) > right
+
+    return fits
+
+
+def _differs(result: str, *tensors: str) -> Callable[[Case, Outcome, Finding], bool]:
+    """This was found wrong; and, where tensors are named, the `.array` of one of them was used."""
+
+    def fits(case: Case, outcome: Outcome, finding: Finding) -> bool:
+        looked = outcome.measures.get("looked", {})
+        return not finding.ok and finding.result == result and (not tensors or any(t in looked for t in tensors))
 
     return fits
 
@@ -543,6 +699,7 @@ FUSED = [
             "an o that is never divided by l",
             "The last column of v is 1 everywhere. What must the last number of o be?",
         ),
+        FIRST_MAXIMUM,
         ("no maximum", "a program that takes exp(s) with no maximum taken off", "What is exp(1000)?"),
         (
             "ragged tile left out",
@@ -577,6 +734,41 @@ FUSED = [
         "The answer is right, but numbers were taken from `.array`, or written there, and the machine did not see it.",
         "What moves a tile from HBM to SRAM, and what moves it back?",
         fits=_past_the_machine,
+    ),
+    Mistake(
+        "loaded for show",
+        partial(fused, bug="loaded for show"),
+        "The bytes are right, but the numbers did not come from the tiles.",
+        "Which array does `machine.load` return, and is it the one you compute with?",
+        fits=_differs("array", "S", "V"),
+    ),
+    Mistake(
+        "the array returned",
+        partial(fused, bug="the array returned"),
+        "O lives in HBM; its numbers are looked at when the machine is done, not by the kernel.",
+        "What did `machine.hbm_empty` give you, and what does the statement ask you to return?",
+        fits=_differs("array", "O"),
+    ),
+    Mistake(
+        "two kernels",
+        partial(fused, bug="two kernels"),
+        "It begins more than one kernel. What the first one knew would have to go through HBM.",
+        "Which lines must stand inside one and the same `with machine.kernel(...)`?",
+        fits=_differs("kernels"),
+    ),
+    Mistake(
+        "tiles of another size",
+        partial(fused, bug="tiles of another size"),
+        "The tiles that it loads are not those of `block` keys.",
+        "How many tiles of `block` keys are there, if the last one may be smaller?",
+        fits=lambda case, outcome, finding: finding.result.startswith("loads"),
+    ),
+    Mistake(
+        "tiles collected",
+        partial(fused, bug="tiles collected"),
+        "Each number is loaded once, but the tiles are kept in Python: SRAM could not hold them.",
+        "If each tile comes once, what must you carry from tile to tile instead of the tiles?",
+        fits=_hoards,
     ),
     Mistake(
         "stored in every turn",

@@ -24,9 +24,11 @@ INF = math.inf
 def one_tile(q, k, v, m, l, acc, *, bug=""):
     """(m, l, acc) after one more tile of keys."""
     scale = {
-        "scale left out": 1.0, "scale 1/D": 1 / q.shape[-1], "scale from the number of keys": len(k) ** -0.5
+        "scale left out": 1.0, "scale 1/D": 1 / q.shape[-1], "scale from the number of keys": len(k) ** -0.5,
+        "scale from the number of rows": len(q) ** -0.5,
     }.get(bug, q.shape[-1] ** -0.5)  # fmt: skip
-    return absorb(scale * (q @ (k if bug == "k not transposed" else k.T)), v, m, l, acc, bug=bug)
+    m, l, acc = absorb(scale * (q @ (k if bug == "k not transposed" else k.T)), v, m, l, acc, bug=bug)
+    return (l, m, acc) if bug == "l first" else (m, l, acc)
 
 
 def absorb(s, v, m, l, acc, *, bug=""):
@@ -35,6 +37,8 @@ def absorb(s, v, m, l, acc, *, bug=""):
     m_new = torch.maximum(m, top)
     if bug == "the tile's maximum returned":
         m_new = top
+    if bug == "the first tile's maximum kept":
+        m_new = torch.where(m == -INF, top, m)
     shrink = torch.exp(m - m_new)
     if bug == "no maximum":
         m_new, shrink = torch.zeros_like(m), torch.ones_like(m)
@@ -46,8 +50,10 @@ def absorb(s, v, m, l, acc, *, bug=""):
         of_acc = torch.ones_like(shrink)
     if bug in ("l is not rescaled", "never rescaled"):
         of_l = torch.ones_like(shrink)
-    if bug == "acc rescaled the wrong way":
+    if bug in ("acc rescaled the wrong way", "both rescaled the wrong way"):
         of_acc = torch.where(m == -INF, 0, 1 / shrink)
+    if bug == "both rescaled the wrong way":
+        of_l = of_acc
     pv = p @ v
     if bug == "every tile divided":
         pv = pv / p.sum(-1, keepdim=True)
@@ -62,6 +68,7 @@ def _tile(fn: Callable[..., Any], *names: str) -> list[Mistake]:
 ONE_TILE = _tile(
     one_tile, "acc is not rescaled", "never rescaled", "l is not rescaled", "scale left out",
     "each tile its own maximum", "the tile's maximum returned", "no maximum", "acc rescaled the wrong way",
+    "both rescaled the wrong way", "the first tile's maximum kept", "l first", "scale from the number of rows",
     "every tile divided", "scale 1/D", "one maximum for all rows", "powers of 2", "mean for sum",
     "scale from the number of keys", "no second axis", "k not transposed",
 )  # fmt: skip
@@ -77,6 +84,10 @@ def forward(q, k, v, block_q, block_k, *, bug=""):
         scale = 1.0
     if bug == "whole matrix":
         return _at_once(scale * (q @ k.T), v)
+    if bug == "no q tiles":
+        block_q = Sq
+    if bug == "tile sizes exchanged":
+        block_q, block_k = block_k, block_q
     o = torch.zeros(Sq, Dv, dtype=torch.float32 if bug == "o in float32" else q.dtype)
     if bug == "whole rows of scores":
         for i0, i1 in spans(Sq, block_q):
@@ -85,28 +96,42 @@ def forward(q, k, v, block_q, block_k, *, bug=""):
     state = (q.new_full((block_q, 1), -INF), q.new_zeros(block_q, 1), q.new_zeros(block_q, Dv))
     for i0 in range(0, Sq // block_q * block_q if bug == "last rows dropped" else Sq, block_q):
         qi = _load(q, i0, block_q)
+        if bug == "slices":
+            qi = q[i0 : i0 + block_q]
         if bug != "state not started anew":
-            state = (q.new_full((block_q, 1), -INF), q.new_zeros(block_q, 1), q.new_zeros(block_q, Dv))
+            state = (q.new_full((len(qi), 1), -INF), q.new_zeros(len(qi), 1), q.new_zeros(len(qi), Dv))
         for j0 in _starts(Sk, block_k, bug):
             kj, vj = _load(k, j0, block_k), _load(v, j0, block_k)
+            if bug == "slices":
+                kj, vj = k[j0 : j0 + block_k], v[j0 : j0 + block_k]
+                state = absorb(scale * (qi @ kj.T), vj, *state)
+                continue
             s = {"scale left out": 1.0, "scale 1/D": scale**2}.get(bug, scale) * (qi @ kj.T)
             end = Sk + {"one key too many": 1, "one key too few": -1 if Sk % block_k else 0}.get(bug, 0)
             there = (j0 + torch.arange(block_k) < end).expand_as(s)
+            if bug == "keys numbered within the tile":
+                there = (torch.arange(block_k) < Sk).expand_as(s)
             if bug == "padding in the maximum":
                 m, l, acc = state
                 m_new = torch.maximum(m, s.amax(-1, keepdim=True))
                 p, shrink = torch.exp(s - m_new).masked_fill(~there, 0), torch.exp(m - m_new)
                 state = m_new, shrink * l + p.sum(-1, keepdim=True), shrink * acc + p @ vj
                 continue
+            if bug == "scores of 0 hidden":
+                there = s != 0
+            if bug == "keys of zeros hidden":
+                there = (kj != 0).any(1).expand_as(s)
             if bug != "padding counted":
-                s = s.masked_fill(~there, -INF)
+                s = s.masked_fill(~there, -1000.0 if bug == "−1000 for −∞" else -INF)
             state = absorb(s, vj, *state, bug=bug)
+            if bug.startswith("divided in every turn"):
+                state = (*state[:2], state[2] / state[1])
             if bug == "o added to in every turn":
                 o[i0 : i0 + block_q] += state[2] / state[1]
         m, l, acc = state
         if bug == "o added to in every turn":
             continue
-        tile = acc if bug in ("never divided", "every tile divided") else acc / l
+        tile = acc if bug in ("never divided", "every tile divided", "divided in every turn") else acc / l
         if bug == "rows that do not exist":
             o[i0 : i0 + block_q] = tile
         o[i0 : i0 + block_q] = tile[: len(o[i0 : i0 + block_q])]
@@ -134,6 +159,8 @@ def _starts(Sk, block, bug):
         starts = starts[1:]
     if bug == "ragged tile dropped":
         starts = list(range(0, Sk // block * block, block))
+    if bug == "ragged tile dropped, unless it is the first":
+        starts = list(range(0, max(1, Sk // block) * block, block))
     if bug == "last tile moved back" and Sk >= block:
         starts[-1] = Sk - block
     return starts
@@ -147,12 +174,14 @@ def _wide(outcome: Outcome) -> int:
 
 def _square(case: Case, outcome: Outcome, finding: Finding) -> bool:
     """Something of the size of S lived at the peak."""
-    return case.how == "growth" and not finding.ok and _wide(outcome) >= outcome.measures["n"][-1] ** 2
+    n = outcome.measures.get("n")
+    return bool(n) and not finding.ok and _wide(outcome) >= n[-1] ** 2
 
 
 def _panel(case: Case, outcome: Outcome, finding: Finding) -> bool:
     """Something longer than a tile, but smaller than S."""
-    return case.how == "growth" and not finding.ok and _wide(outcome) < outcome.measures["n"][-1] ** 2
+    n = outcome.measures.get("n")
+    return bool(n) and not finding.ok and _wide(outcome) < n[-1] ** 2
 
 
 def _writes_q(case: Case, outcome: Outcome, finding: Finding) -> bool:
@@ -173,6 +202,9 @@ FORWARD = [
         "the tile's maximum returned",
         "one maximum for all rows",
         "scale 1/D",
+        "the first tile's maximum kept",
+        "divided in every turn",
+        "divided in every turn and at the end",
     ),
     Mistake(
         "state not started anew",
@@ -228,6 +260,20 @@ FORWARD = [
         "Which of your tensors has Sk in its shape, and is it an input?",
         fits=_panel,
     ),
+    Mistake(
+        "no q tiles",
+        partial(forward, bug="no q tiles"),
+        "The numbers are right, but a product holds more rows than a q tile.",
+        "Which of the two loops cuts q into tiles of block_q rows?",
+        fits=lambda case, outcome, finding: finding.result == "side",
+    ),
+    Mistake(
+        "tile sizes exchanged",
+        partial(forward, bug="tile sizes exchanged"),
+        "The numbers are right, but a product sums over more keys than a key tile has.",
+        "Which of block_q and block_k is the step of the loop over the keys?",
+        fits=lambda case, outcome, finding: finding.result == "longest",
+    ),
 ]
 
 RAGGED = [
@@ -242,6 +288,18 @@ RAGGED = [
         partial(forward, bug="ragged tile dropped"),
         "loops that leave out the keys past the last whole tile",
         "How many tiles are needed for 53 keys in tiles of 16, if the last one may be part empty?",
+    ),
+    Mistake(
+        "ragged tile dropped, unless it is the first",
+        partial(forward, bug="ragged tile dropped, unless it is the first"),
+        "loops that leave out the keys past the last whole tile",
+        "How many tiles are needed for 53 keys in tiles of 16, if the last one may be part empty?",
+    ),
+    Mistake(
+        "keys numbered within the tile",
+        partial(forward, bug="keys numbered within the tile"),
+        "a program that holds the key's number within its tile against Sk",
+        "Which key of the whole is column 0 of a tile that starts at j?",
     ),
     Mistake(
         "last rows dropped",
@@ -279,5 +337,40 @@ RAGGED = [
         "It stores a whole tile where fewer rows are left.",
         "How many rows of the last q tile belong to o?",
     ),
-    *_tile(forward, "acc is not rescaled", "never rescaled", "l is not rescaled", "scale left out", "never divided"),
-]
+    Mistake(
+        "scores of 0 hidden",
+        partial(forward, bug="scores of 0 hidden"),
+        "a program that hides every score that is 0",
+        "May a real query and a real key have the score 0? Which number tells that a key does not exist?",
+    ),
+    Mistake(
+        "keys of zeros hidden",
+        partial(forward, bug="keys of zeros hidden"),
+        "a program that hides every key that is all zeros",
+        "May a real key be all zeros? Which number tells that a key does not exist?",
+    ),
+    Mistake(
+        "−1000 for −∞",
+        partial(forward, bug="−1000 for −∞"),
+        "a program that hides by a number that real scores can fall below, such as −1000",
+        "If all real scores of a row are near −9000, which score is its maximum then?",
+    ),
+    *_tile(
+        forward, "acc is not rescaled", "never rescaled", "l is not rescaled", "scale left out", "never divided",
+        "the first tile's maximum kept",
+    ),
+    Mistake(
+        "whole matrix",
+        partial(forward, bug="whole matrix"),
+        "The numbers are right, but an array of the size of S lived at the peak.",
+        "Which of your tensors has both Sq and Sk in its shape?",
+        fits=_square,
+    ),
+    Mistake(
+        "slices",
+        partial(forward, bug="slices"),
+        "The numbers are right, but the tiles at the edges are smaller, as slices are; a GPU's cannot be.",
+        "What does `load` return past the end of k, and what must become of those scores?",
+        fits=lambda case, outcome, finding: finding.result == "flops",
+    ),
+]  # fmt: skip

@@ -14,13 +14,19 @@ from flashlib.grading.mistakes.texts import TEXT
 INF = math.inf
 
 
+KEEPS = ("nothing skipped", "−1e9 for −∞", "diagonal where i0 = j0", "hidden tiles scored")
+
+
 def flash(q, k, v, block_q, block_k, causal=True, *, bug=""):
     """(o, lse) of one head."""
     import torch
 
     Sq, Sk, Dv = len(q), len(k), v.shape[1]
     work = q.dtype if bug == "16-bit state" or q.dtype == torch.float64 else torch.float32
-    shift = {"aligned top left": 0, "one key too few": Sk - Sq - 1, "one key too many": Sk - Sq + 1}.get(bug, Sk - Sq)
+    shift = {
+        "aligned top left": 0, "one key too few": Sk - Sq - 1, "one key too many": Sk - Sq + 1,
+        "shift never negative": max(Sk - Sq, 0),
+    }.get(bug, Sk - Sq)  # fmt: skip
     if bug == "shift the wrong way":
         shift = Sq - Sk
     if not causal or bug == "no mask":
@@ -35,13 +41,20 @@ def flash(q, k, v, block_q, block_k, causal=True, *, bug=""):
         row = torch.arange(i0, i1)[:, None]
         for j0, j1 in spans(Sk, block_k):
             last = {"skipped by the first row": i0, "one tile too many": i1}.get(bug, i1 - 1) + shift
-            if j0 > last and bug not in ("nothing skipped", "−1e9 for −∞", "diagonal where i0 = j0"):
+            if j0 > last and bug not in KEEPS:
                 continue
             if bug == "diagonal where i0 = j0" and j0 > i0:
                 continue
             if bug == "full tiles only" and j1 - 1 > i0 + shift:
                 continue
             s = q[i0:i1].to(work) @ k[j0:j1].to(work).T
+            if bug == "scores computed twice":
+                s = q[i0:i1].to(work) @ k[j0:j1].to(work).T
+            if bug == "scores in 16 bits":
+                s = (q[i0:i1] @ k[j0:j1].T).to(work)
+            if bug == "hidden tiles scored" and j0 > last:
+                continue
+            top = scale * s.amax(-1, keepdim=True)
             if bug != "raw scores in lse":
                 s = s * scale
             key = torch.arange(j0, j1)
@@ -52,6 +65,8 @@ def flash(q, k, v, block_q, block_k, causal=True, *, bug=""):
                 hidden = key > row
             if bug == "counted within the tile":
                 hidden = key - j0 > row - i0 + shift
+            if bug == "the tile's own triangle":
+                hidden = (key - j0 > row - i0) & torch.tensor(j1 - 1 > i0 + shift)
             if bug == "mask of the whole":
                 hidden = whole[i0:i1, j0:j1]
             if bug == "no mask in the tile" or (bug == "diagonal where i0 = j0" and i0 != j0):
@@ -62,16 +77,19 @@ def flash(q, k, v, block_q, block_k, causal=True, *, bug=""):
                 s = s.masked_fill(hidden, -1e9)
             elif bug != "mask not in l":
                 s = s.masked_fill(hidden, -INF)
-            m_new = torch.maximum(m, s.amax(-1, keepdim=True))
-            safe = m_new if bug == "no guard" else m_new.masked_fill(m_new == -INF, 0)
+            m_new = torch.maximum(m, top if bug == "maximum before the mask" else s.amax(-1, keepdim=True))
+            if bug == "the first tile's maximum kept":
+                m_new = torch.where(m == -INF, m_new, m)
+            safe = m_new if bug in ("no guard", "no guards") else m_new.masked_fill(m_new == -INF, 0)
             by = scale if bug == "raw scores in lse" else 1
             p, shrink = torch.exp(by * (s - safe)), torch.exp(by * (m - safe))
             l = shrink * l + p.sum(-1, keepdim=True)
             if bug == "mask not in l":
                 p = p.masked_fill(hidden, 0)
-            acc = (1 if bug == "acc is not rescaled" else shrink) * acc + p @ v[j0:j1].to(work)
+            pv = p @ v[j0:j1].to(work) if bug != "P in 16 bits" else (p.to(q.dtype) @ v[j0:j1]).to(work)
+            acc = (1 if bug == "acc is not rescaled" else shrink) * acc + pv
             m = m_new
-        by_l = l if bug == "0 / 0" else l.masked_fill(l == 0, 1)
+        by_l = l if bug in ("0 / 0", "no guards", "maximum before the mask") else l.masked_fill(l == 0, 1)
         o[i0:i1] = acc if bug == "never divided" else acc / by_l
         lse[i0:i1] = _lse(m, l, by_l, bug)[:, 0]
     return o, lse[:, None] if bug == "lse is a column" else lse
@@ -112,15 +130,39 @@ def _all_tiles(case: Case, outcome: Outcome, finding: Finding) -> bool:
 
 
 def _some_more(case: Case, outcome: Outcome, finding: Finding) -> bool:
+    """Some hidden tiles more: fewer FLOPs than all tiles have, and both products of each."""
     if case.how != "matmuls" or finding.ok:
         return False
     q, k, v, block_q, block_k = case.args[:5]
-    right = tile_flops(len(q), len(k), q.shape[1], v.shape[1], block_q, block_k)
-    return right < outcome.measures.get("flops", 0) and not _all_tiles(case, outcome, finding)
+    right, most = (
+        tile_flops(len(q), len(k), q.shape[1], v.shape[1], block_q, block_k, skip=skip) for skip in (True, False)
+    )
+    flops = outcome.measures.get("flops", 0)
+    if _hidden_scored(case, outcome, finding):
+        return False
+    return right < flops < most and (flops - right) % (2 * (q.shape[1] + v.shape[1])) == 0
+
+
+def _hidden_scored(case: Case, outcome: Outcome, finding: Finding) -> bool:
+    """The scores of all tiles, and the second product of the visible ones."""
+    if case.how != "matmuls" or finding.ok:
+        return False
+    q, k, v, block_q, block_k = case.args[:5]
+    scores = tile_flops(len(q), len(k), q.shape[1], 0, block_q, block_k, skip=False)
+    return outcome.measures.get("flops") == scores + tile_flops(len(q), len(k), 0, v.shape[1], block_q, block_k)
+
+
+def _scores_twice(case: Case, outcome: Outcome, finding: Finding) -> bool:
+    """The FLOPs of the visible tiles, and those of q kᵀ once more."""
+    if case.how != "matmuls" or finding.ok:
+        return False
+    q, k, v, block_q, block_k = case.args[:5]
+    twice = tile_flops(len(q), len(k), 2 * q.shape[1], v.shape[1], block_q, block_k)
+    return outcome.measures.get("flops") == twice
 
 
 def _square(case: Case, outcome: Outcome, finding: Finding) -> bool:
-    return case.how == "growth" and not finding.ok
+    return "peak" in outcome.measures and not finding.ok
 
 
 def _finite_lse(case: Case, outcome: Outcome, finding: Finding) -> bool:
@@ -201,9 +243,34 @@ CAUSAL = [
             "a program that masks the weights after l has been summed",
             "Which weights may l add up?",
         ),
+        (
+            "the tile's own triangle",
+            "a program that hides the upper triangle of the tile itself, wherever the diagonal runs",
+            "Which row of the whole is row 0 of this tile, and which key is key 0?",
+        ),
+        (
+            "maximum before the mask",
+            "a program whose maximum is taken before the mask",
+            "If a hidden score is 200 larger than every visible one, what are the weights of the visible ones?",
+        ),
+        ("the first tile's maximum kept", *TEXT["the first tile's maximum kept"]),
         ("acc is not rescaled", *TEXT["acc is not rescaled"]),
         ("never divided", *TEXT["never divided"]),
         ("scale left out", *TEXT["scale left out"]),
+    ),
+    Mistake(
+        "hidden tiles scored",
+        partial(causal, bug="hidden tiles scored"),
+        "The numbers are right, but hidden tiles are left out only after their scores have been computed.",
+        "What must you know to leave a tile out: its scores, or only where it lies?",
+        fits=_hidden_scored,
+    ),
+    Mistake(
+        "scores computed twice",
+        partial(causal, bug="scores computed twice"),
+        "The numbers are right and hidden tiles are skipped, but the scores of the others are computed twice.",
+        "For which two things do you need the scores of a tile, and can both be had from one product?",
+        fits=_scores_twice,
     ),
     Mistake(
         "nothing skipped",
@@ -265,6 +332,22 @@ FLASH = [
             "How many digits does float16 keep, and how often is the state rounded?",
         ),
         TOP_LEFT,
+        (
+            "shift never negative",
+            "a mask that is never shifted to the left",
+            "With Sq = 5 and Sk = 2 the last query sees both keys. How many does the first one see?",
+        ),
+        (
+            "no guards",
+            "a program that guards neither the difference nor the division in rows that see no key",
+            "In a row that has seen nothing, what are s − m and acc / l, and what should stand in their place?",
+        ),
+        ("the first tile's maximum kept", *TEXT["the first tile's maximum kept"]),
+        (
+            "scores in 16 bits",
+            "a program whose scores have the dtype of q",
+            "How many digits does float16 keep of a score of 100?",
+        ),
         ("no mask", "attention without a mask", "What does causal=True ask for?"),
         ("acc is not rescaled", *TEXT["acc is not rescaled"]),
         ("never divided", *TEXT["never divided"]),
@@ -280,21 +363,28 @@ FLASH = [
     Mistake(
         "o in float32",
         partial(flash, bug="o in float32"),
-        "o is returned in the dtype of the state.",
+        "The o that it returns has the dtype of the state.",
         "o goes where q came from. Which dtype has it there?",
         fits=lambda case, outcome, finding: finding.result == "o" and finding.says.startswith("o is float32"),
     ),
     Mistake(
         "lse in 16 bits",
         partial(flash, bug="lse in 16 bits"),
-        "lse is stored in q's dtype.",
+        "It stores lse in q's dtype.",
         "The backward takes exp(s − lse). How many digits of lse does it need?",
         fits=lambda case, outcome, finding: finding.result == "lse" and finding.says.startswith("lse is float16"),
     ),
     Mistake(
+        "P in 16 bits",
+        partial(flash, bug="P in 16 bits"),
+        "The numbers are within the budget, but the weights were rounded to 16 bits for the second product.",
+        "Which of your tensors has q's dtype where it enters a product?",
+        fits=lambda case, outcome, finding: finding.result == "dtypes",
+    ),
+    Mistake(
         "lse is a column",
         partial(flash, bug="lse is a column"),
-        "lse has one number a row, and one dimension.",
+        "The lse of a row is one number, so lse has one dimension.",
         "m and l are columns, (Br, 1). How do you take their only column?",
         fits=lambda case, outcome, finding: finding.result == "lse" and finding.says.startswith("lse has shape"),
     ),

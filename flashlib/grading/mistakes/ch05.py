@@ -65,6 +65,8 @@ def dv_dp(p, do, v, *, bug=""):
     dp = (p if bug == "dP from P" else do) @ v.mT
     if bug == "P not turned":
         dv = p @ do
+    elif bug == "P reshaped":
+        dv = p.reshape(*p.shape[:2], p.shape[3], p.shape[2]) @ do
     elif bug == "every axis turned":
         dv = p.permute(3, 2, 1, 0) @ do
     else:
@@ -88,9 +90,11 @@ def dv_dp(p, do, v, *, bug=""):
 def dq_dk(ds, q, k, scale, *, bug=""):
     """dQ = scale · dS K and dK = scale · dSᵀ Q, summed over the query heads that share a key head."""
     group = q.shape[1] // k.shape[1]
-    wide = k.repeat(1, group, 1, 1) if bug == "h % Hkv" else k.repeat_interleave(group, 1)
+    wide = k.repeat(1, group, 1, 1) if bug in ("h % Hkv", "dQ of the wrong heads") else k.repeat_interleave(group, 1)
     if bug == "own scale":
         scale = q.shape[-1] ** -0.5
+    if bug == "scale twice":
+        scale = scale**2
     a = {"no scale": 1.0, "scale left out of dQ": 1.0}.get(bug, scale)
     b = {"no scale": 1.0, "scale left out of dK": 1.0, "scale twice in dK": scale**2}.get(bug, scale)
     dq = a * ds @ wide
@@ -100,7 +104,10 @@ def dq_dk(ds, q, k, scale, *, bug=""):
     if bug in ("h % Hkv", "dK of the wrong heads"):
         return dq, dk.unflatten(1, (group, -1)).sum(1)
     each = dk.unflatten(1, (-1, group))
-    return dq, each[:, :, -1] if bug == "last head wins" else each.mean(2) if bug == "mean of a group" else each.sum(2)
+    if bug in ("last head wins", "first head alone"):
+        return dq, each[:, :, -1 if bug == "last head wins" else 0]
+    dk = each.mean(2) if bug == "mean of a group" else each.sum(2)
+    return (dk, dq) if bug == "order" else (dq, dk)
 
 
 # -- the galleries -------------------------------------------------------------------------------------------------
@@ -173,7 +180,7 @@ DELTA = gallery(
     ),
     (
         "summed in 16 bits", "a sum in the dtype of the inputs",
-        "What is the largest number that float16 holds, and how large can one product here be?",
+        "How many digits does a 16-bit number keep, what is the largest float16, and how long is your sum?",
     ),
     (
         "multiplied in 16 bits", "products rounded to 16 bits and only then added in float32",
@@ -201,6 +208,10 @@ DV_DP = gallery(
     (
         "P not turned", "dV = P dO, with P not turned",
         "Value j collects from all queries i. Over which index of p_ij must the product sum?",
+    ),
+    (
+        "P reshaped", "a P whose numbers were laid out anew, not turned",
+        "`reshape` keeps the order of the numbers in memory. Which function exchanges two axes?",
     ),
     (
         "every axis turned", "a P with all four axes turned round",
@@ -244,6 +255,10 @@ DQ_DK = gallery(
         "How often does the scale appear in s = scale · q · k? Does your q carry it already?",
     ),
     (
+        "scale twice", "gradients in which the scale stands twice",
+        "How often does the scale appear in s = scale · q · k?",
+    ),
+    (
         "own scale", "gradients with 1/√D, whatever scale was given",
         "What does your function do with its argument `scale`?",
     ),
@@ -259,6 +274,15 @@ DQ_DK = gallery(
         "dK of the wrong heads", "a dK that collects from query heads h with h mod Hkv = its own number",
         "With 4 query heads on 2 key heads, heads 0 and 1 share key head 0. Which heads does your dK of head 0 add up?",
     ),
+    (
+        "dQ of the wrong heads", "a dQ in which query head h meets key head h mod Hkv",
+        "With 4 query heads on 2 key heads, heads 0 and 1 share key head 0. In which order does your K repeat its heads?",
+    ),
+    (
+        "first head alone", "a dK from the first query head of each group alone",
+        "Several query heads used the same key. What happens to gradients that meet at one array?",
+    ),
+    ("order", "the two results in the other order", "Which of the two does the signature name first?"),
     (
         "last head wins", "a dK from the last query head of each group alone",
         "Several query heads used the same key. What happens to gradients that meet at one array?",

@@ -1,9 +1,13 @@
-"""Known mistakes of chapter 05, tiles and autograd. Each function is right but for what ``bug`` names."""
+"""Known mistakes of chapter 05, tiles. Each function is right but for what ``bug`` names."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 
+from flashlib.grading import harness
 from flashlib.grading.case import Case, Finding, Outcome
 from flashlib.grading.mistakes.ch05 import gallery
 
@@ -12,28 +16,37 @@ from flashlib.grading.mistakes.ch05 import gallery
 def tiled_backward(do, delta, q, k, v, lse, scale, causal=False, block=16, *, bug=""):
     """dq, dk, dv, tile by tile."""
     Sq, Sk = q.shape[-2], k.shape[-2]
-    shift = 0 if bug == "top left" else Sk - Sq
+    shift = {"top left": 0, "shift turned round": Sq - Sk}.get(bug, Sk - Sq)
     dq, dk, dv = (torch.zeros_like(x) for x in (q, k, v))
     if bug == "N × N stored":
         block = max(Sq, Sk, 1)
+    if bug == "block ignored":
+        block = 16
     whole = bug == "ragged tail dropped"
     for j in range(0, Sk - Sk % block if whole else Sk, block):
         keys = slice(j, min(j + block, Sk))
         for i in range(0, Sq - Sq % block if whole else Sq, block):
             rows = slice(i, min(i + block, Sq))
-            if causal and bug != "not causal" and not bug.endswith("every tile visited") and j > rows.stop - 1 + shift:
+            last = {"skipped by the first row": i, "one tile skipped too many": rows.stop - 2}.get(bug, rows.stop - 1)
+            if causal and bug != "not causal" and not bug.endswith("every tile visited") and j > last + shift:
                 continue
             p, ds = _tile(do, delta, q, k, v, lse, scale, rows, keys, causal, shift, bug)
+            a = 1 if bug in ("no scale", "scale left out of dQ") else scale
+            b = 1 if bug in ("no scale", "scale left out of dK") else scale
             shares = (
-                (dq[..., rows, :], (1 if bug == "no scale" else scale) * ds @ k[..., keys, :]),
-                (dk[..., keys, :], (1 if bug == "no scale" else scale) * ds.mT @ q[..., rows, :]),
+                (dq[..., rows, :], a * ds @ k[..., keys, :]),
+                (dk[..., keys, :], b * ds.mT @ q[..., rows, :]),
                 (dv[..., keys, :], p.mT @ do[..., rows, :]),
             )
             for n, (total, share) in enumerate(shares):
-                lost = {0: "dQ overwritten", 1: "dK and dV overwritten", 2: "dK and dV overwritten"}[n]
-                total.copy_(share) if bug == lost else total.add_(share)
-    if bug == "scale twice in dK":
+                overwritten = bug.endswith("overwritten") and ("dQ", "dK", "dV")[n] in bug
+                total.copy_(share) if overwritten else total.add_(share)
+    if bug in ("scale twice in dK", "scale twice"):
         dk *= scale
+    if bug == "scale twice":
+        dq *= scale
+    if bug == "scale in dV":
+        dv *= scale
     return dq, dk, dv
 
 
@@ -41,6 +54,10 @@ def _tile(do, delta, q, k, v, lse, scale, rows, keys, causal, shift, bug):
     """A tile of P, made again, and of dS."""
     s = (1 if bug == "P without scale" else scale) * q[..., rows, :] @ k[..., keys, :].mT
     lse_i = lse[..., rows, None]
+    if bug == "lse laid along the row" and s.shape[-2] == s.shape[-1]:
+        lse_i = lse_i.mT
+    if bug == "lse left out":
+        lse_i = torch.zeros_like(lse_i)
     if bug == "softmax of the tile":
         e = torch.exp(s - s.amax(-1, keepdim=True))
         p = e / e.sum(-1, keepdim=True)
@@ -54,74 +71,33 @@ def _tile(do, delta, q, k, v, lse, scale, rows, keys, causal, shift, bug):
         if bug.startswith("one diagonal"):
             i, j = i - rows.start, j - keys.start
         see = j < i + shift if bug == "strictly below" else j <= i + shift
-        p = p * see if bug.startswith("NaN of blind rows") else torch.where(see, p, 0.0)
+        if bug not in ("tiles skipped, nothing masked", "dS alone masked"):
+            p = p * see if bug.startswith("NaN of blind rows") else torch.where(see, p, 0.0)
     dp = do[..., rows, :] @ v[..., keys, :].mT
-    return p, p * (dp if bug == "delta left out" else dp - delta[..., rows, None])
-
-
-# -- 05.6 ----------------------------------------------------------------------------------------------------------
-def _plain(q, k, v, scale):
-    group = q.shape[1] // k.shape[1]
-    s = scale * q @ k.repeat_interleave(group, 1).mT
-    lse = torch.logsumexp(s, -1)
-    p = torch.exp(s - lse[..., None])
-    return p @ v.repeat_interleave(group, 1), lse, p
-
-
-def _function(bug: str) -> type[torch.autograd.Function]:
-    class Flash(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, q, k, v, scale):
-            o, lse, p = _plain(q, k, v, scale)
-            ctx.save_for_backward(q, k, v, o, lse)
-            ctx.scale = scale
-            if bug == "P kept":
-                ctx.p = p
-            if bug == "lse cut off":
-                ctx.mark_non_differentiable(lse)
-            return o, lse
-
-        @staticmethod
-        @torch.autograd.function.once_differentiable
-        def backward(ctx, do, dlse):
-            q, k, v, o, lse = ctx.saved_tensors
-            group, scale = q.shape[1] // k.shape[1], ctx.scale
-            wide_k, wide_v = (x.repeat_interleave(group, 1) for x in (k, v))
-            p = torch.exp((1 if bug == "P without scale" else scale) * q @ wide_k.mT - lse[..., None])
-            delta = (do * o).sum(-1)
-            if bug == "delta left out":
-                delta = torch.zeros_like(delta)
-            if bug != "dlse ignored":
-                delta = delta + dlse if bug == "dlse added" else delta - dlse
-            ds = p * (do @ wide_v.mT - delta[..., None])
-            after = 1 if bug == "no scale" else scale
-            dq, dk, dv = after * ds @ wide_k, after * ds.mT @ q, p.mT @ do
-            if bug == "last head wins":
-                dk, dv = (x.unflatten(1, (-1, group))[:, :, -1] for x in (dk, dv))
-            elif bug != "group not summed":
-                dk, dv = (x.unflatten(1, (-1, group)).sum(2) for x in (dk, dv))
-            if bug == "order":
-                dq, dk, dv = dv, dk, dq
-            return (dq, dk, dv) if bug == "one gradient too few" else (dq, dk, dv, None)
-
-    return Flash
-
-
-def flash(q, k, v, scale, *, bug=""):
-    """(o, lse), with a backward of our own."""
-    return _function(bug).apply(q, k, v, scale)
+    if bug == "six products":
+        dp = do[..., rows, :] @ v[..., keys, :].mT
+    if bug == "delta of each tile":
+        return p, p * (dp - (p * dp).sum(-1, keepdim=True))
+    taken = {"delta left out": 0, "delta added": -1}.get(bug, 1) * delta[..., rows, None]
+    ds = p * (dp - taken)
+    return p, torch.where(see, ds, 0.0) if causal and bug == "dS alone masked" else ds
 
 
 # -- the galleries -------------------------------------------------------------------------------------------------
-def _square(case: Case, outcome: Outcome, finding: Finding) -> bool:
+def square(case: Case, outcome: Outcome, finding: Finding) -> bool:
     """At the largest N it held an N × N array of float32, or more."""
     m = outcome.measures
     return "peak" in m and m["peak"][-1] >= 4 * m["n"][-1] ** 2
 
 
-def _cut(case: Case, outcome: Outcome, finding: Finding) -> bool:
-    """Autograd found no way from lse to the inputs."""
-    return outcome.trouble is not None and "does not require grad" in outcome.trouble.message
+def _same_flops(bug: str) -> Callable[[Case, Outcome, Finding], bool]:
+    """As many FLOPs as this mistake does."""
+
+    def fits(case: Case, outcome: Outcome, finding: Finding) -> bool:
+        got = outcome.measures.get("flops")
+        return got is not None and got == harness.run(partial(tiled_backward, bug=bug), case).measures.get("flops")
+
+    return fits
 
 
 def _all_tiles(case: Case, outcome: Outcome, finding: Finding) -> bool:
@@ -147,7 +123,28 @@ TILED = gallery(
         "dK and dV overwritten", "a dK and dV that keep only what their last query tile gave",
         "How many query tiles have something to say about one key?",
     ),
+    (
+        "dK overwritten", "a dK that keeps only what its last query tile gave",
+        "How many query tiles have something to say about one key?",
+    ),
+    (
+        "dV overwritten", "a dV that keeps only what its last query tile gave",
+        "How many query tiles have something to say about one value?",
+    ),
     ("delta left out", "dS = P ∘ dP, without delta", "What must be subtracted from dP before it is weighted by P?"),
+    ("delta added", "dS = P ∘ (dP + delta)", "Rows of dS must sum to 0. With which sign does delta bring that about?"),
+    (
+        "delta of each tile", "a delta computed from each tile alone",
+        "delta is a sum over all keys of a row. Which of your arguments holds it already?",
+    ),
+    (
+        "lse left out", "a P of exp(s), without lse",
+        "The weights of a row must sum to 1. Which of your arguments brings that about?",
+    ),
+    (
+        "lse laid along the row", "an lse that is subtracted along the row: number j from column j",
+        "lse has one number for each query. Which axis of the tile are the queries?",
+    ),
     (
         "softmax of the tile", "a softmax computed inside each tile",
         "Which keys does your row sum run over, and which number that you were given holds the whole row's sum?",
@@ -155,6 +152,22 @@ TILED = gallery(
     (
         "no scale", "gradients in which the scale of dQ and dK is left out",
         "You used the scale to make P again. Where else does s = scale · q · k ask for it?",
+    ),
+    (
+        "scale left out of dQ", "a dQ without the scale",
+        "s = scale · q · k. What is its derivative by q?",
+    ),
+    (
+        "scale left out of dK", "a dK without the scale",
+        "s = scale · q · k. What is its derivative by k?",
+    ),
+    (
+        "scale twice", "a dQ and dK in which the scale stands twice",
+        "How often does the scale appear in s = scale · q · k? Does your dS carry it already?",
+    ),
+    (
+        "scale in dV", "a dV multiplied by the scale",
+        "In which step of the forward does the scale appear: in S or in O?",
     ),
     (
         "scale twice in dK", "a dK with the scale in it twice",
@@ -169,6 +182,26 @@ TILED = gallery(
     (
         "top left", "a causal mask aligned to the top left",
         "With more keys than queries the last query sees every key: j ≤ i + (Sk − Sq). Which key may row 0 see last?",
+    ),
+    (
+        "shift turned round", "a causal mask with Sq − Sk where Sk − Sq belongs",
+        "With more keys than queries, does row 0 see more keys than one, or none?",
+    ),
+    (
+        "tiles skipped, nothing masked", "a backward in which a row sees all keys of the tiles that are visited",
+        "A tile on the diagonal is visited for the sake of some rows. What becomes of the places that are hidden in it?",
+    ),
+    (
+        "dS alone masked", "a backward in which dS is masked and P is not",
+        "dV is made from P. What do the hidden places of P add to it?",
+    ),
+    (
+        "skipped by the first row", "a loop that skips tiles which the first row does not see",
+        "Which row of a tile sees most keys?",
+    ),
+    (
+        "one tile skipped too many", "a loop that skips a tile of which one row sees one key",
+        "The last row i of a tile sees key i + Sk − Sq. If a key tile begins with that very key, is it skipped?",
     ),
     (
         "one diagonal for all tiles", "a mask that is the same in every tile",
@@ -192,56 +225,18 @@ TILED = gallery(
     (
         "N × N stored", "It holds a whole matrix of scores at once",
         "Which array in your code grows with Sq · Sk, and what is left of it when a tile has given its shares?",
-        _square,
+        square,
+    ),
+    (
+        "block ignored", "It works in tiles of 16, whatever block was given",
+        "Which of your lines know the argument `block`?", _same_flops("block ignored"),
+    ),
+    (
+        "six products", "It computes six matrix products a tile",
+        "Which two of your products multiply the same two tiles?", _same_flops("six products"),
     ),
     (
         "every tile visited", "It computes tiles of which no query sees any key",
         "For which i and j does a whole tile lie beyond the diagonal?", _all_tiles,
-    ),
-)  # fmt: skip
-
-FUNCTION = gallery(
-    flash,
-    (
-        "one gradient too few", "a backward that returns one gradient too few",
-        "forward has four arguments. What does backward return for the one that is no tensor?",
-    ),
-    (
-        "order", "gradients returned in the order dv, dk, dq",
-        "backward must return gradients in the order of forward's arguments. What is that order?",
-    ),
-    ("delta left out", "dS = P ∘ (dP + dlse), without delta", "What do rows of dS sum to when only o is used?"),
-    (
-        "no scale", "gradients in which the scale of dQ and dK is left out",
-        "s = scale · q · k: what is its derivative by q?",
-    ),
-    (
-        "P without scale", "a P made again from scores without the scale",
-        "Which scores was lse computed from?",
-    ),
-    (
-        "dlse ignored", "a backward that ignores the gradient of lse",
-        "backward receives two gradients. What does ∂lse/∂s = p add to dS?",
-    ),
-    (
-        "dlse added", "a delta to which dlse was added",
-        "dS = P ∘ (dP − delta) must contain + P ∘ dlse. Which sign does dlse need inside delta?",
-    ),
-    (
-        "lse cut off", "It cuts lse off from the graph, so no gradient can come back through it",
-        "lse is an output like o. What may a loss do with it?",
-        _cut,
-    ),
-    (
-        "group not summed", "gradients of K and V with as many heads as Q",
-        "dK has the shape of K. What becomes of the shares of the query heads that use the same key head?",
-    ),
-    (
-        "last head wins", "dK and dV from the last query head of each group alone",
-        "Several query heads used the same key head. What happens to gradients that meet at one array?",
-    ),
-    (
-        "P kept", "Its graph holds a matrix of N × N until the backward",
-        "What can be made again from q, k and lse, and so need not be kept?", _square,
     ),
 )  # fmt: skip

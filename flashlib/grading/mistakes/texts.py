@@ -50,6 +50,27 @@ TEXT = {
     ),
     "powers of 2": ("a program that uses powers of 2", "To which base are l and acc summed?"),
     "mean for sum": ("a program that takes the mean of the weights for their sum", "What does l add up?"),
+    "the first tile's maximum kept": (
+        "a program that keeps the first tile's maximum for good",
+        "What does exp(s − m) become in float32 if a later score is larger than m by 100?",
+    ),
+    "both rescaled the wrong way": (
+        "a program that multiplies l and acc by exp(m_new − m_old)",
+        "When the maximum rises, must what was summed before grow or shrink?",
+    ),
+    "divided in every turn": (
+        "a program that divides acc by l in every turn, and then adds to the quotient",
+        "l grows with every tile. By which l has the first tile been divided in the end?",
+    ),
+    "divided in every turn and at the end": (
+        "a program that divides acc by l in every turn and once more at the end",
+        "l grows with every tile. By which l has the first tile been divided in the end?",
+    ),
+    "l first": ("a program that returns l first and m second", "In which order does the signature name them?"),
+    "scale from the number of rows": (
+        "scores divided by the root of the number of rows in the tile",
+        "Over which numbers does q·k sum: the features or the rows?",
+    ),
     "never divided": (
         "an acc that is never divided by l",
         "The last column of v is 1 everywhere. What must the last column of o be?",
