@@ -261,3 +261,82 @@ def test_every_exercise_is_whole():
         assert len(names) == len(set(names)), f"{e.id}: two mistakes have one name"
         for m in e.mistakes():
             assert m.says and "?" in m.ask, f"{e.id} {m.name}: a mistake says what it is and asks a question"
+
+
+# -- what the harnesses see --------------------------------------------------------------------------------------------
+def test_every_way_to_multiply_two_matrices_is_counted():
+    torch = pytest.importorskip("torch")
+    from flashlib.grading.counted import Matmuls
+
+    a, b, c = torch.ones(3, 4), torch.ones(4, 5), torch.ones(3, 5)
+    ways = [
+        lambda: a @ b, lambda: torch.addmm(c, a, b), lambda: c.clone().addmm_(a, b),
+        lambda: torch.einsum("ij,jk", a, b),
+        lambda: c[None].clone().baddbmm_(a[None], b[None]), lambda: c.clone().addbmm_(a[None], b[None]),
+        lambda: torch.addmm(c, a, b, out=torch.empty(3, 5)), lambda: torch.nn.functional.linear(a, b.T),
+    ]  # fmt: skip
+    for inference in (False, True):
+        for way in ways:
+            with torch.inference_mode(inference), Matmuls() as seen:
+                way()
+            assert (seen.flops, seen.side, seen.longest, seen.dtypes) == (2 * 3 * 4 * 5, 5, 4, {"float32"})
+    for way in (lambda: torch.zeros(3).addmv_(a, b[:, 0]), lambda: a @ b[:, 0]):
+        with Matmuls() as seen:
+            way()
+        assert seen.flops == 2 * 3 * 4
+    with Matmuls() as seen:
+        torch.dot(a[0], b[:, 0])
+    assert seen.flops == 2 * 4
+
+
+def test_a_call_of_endless_operations_is_stopped():
+    torch = pytest.importorskip("torch")
+    from flashlib.grading.counted import TooManyOperations, limited
+
+    def tiny(x):
+        for _ in range(60):
+            x = x + 1
+
+    with pytest.raises(TooManyOperations, match="after 50 operations"):
+        limited(tiny, 50)(torch.zeros(1))
+
+
+def _copied_row(machine, S, name="O", kernels=1, look=False):
+    O = machine.hbm_empty(name, S.shape, S.dtype)
+    for i in range(kernels):
+        with machine.kernel("copy"):
+            for j in range(i, S.shape[0], kernels):
+                machine.store(O, slice(j, j + 1), S.array[j : j + 1] if look else machine.load(S, slice(j, j + 1)))
+    return O
+
+
+def test_the_machine_sees_kernels_tiles_and_who_looks_past_it():
+    from flashlib.grading.judge import in_one_kernel
+
+    case = Case("copy", (np.arange(6.0),), in_one_kernel({"S": 6}), how="machine",
+                options={"sram_bytes": 64, "names": ("S",), "returns": ("O",)})  # fmt: skip
+
+    def seen(**how):
+        outcome = harness.run(lambda machine, S: _copied_row(machine, S, **how), case)
+        return outcome, case.judge(outcome)
+
+    outcome, finding = seen(name="whatever")
+    assert finding.ok and outcome.measures["written"] == {"O": 48} and (outcome.results[0].array == np.arange(6)).all()
+    assert "kernels: 2 begun, expected 1" in seen(kernels=2)[1].says
+    assert "It uses S.array" in seen(look=True)[1].says
+
+
+def test_an_array_of_numbers_counts_as_that_many_results():
+    judge_two = matches(value("a", 3), value("b", 5))
+    case = Case("two", (), judge_two)
+    assert judge_two(harness.run(lambda: np.array([3, 5]), case)).ok
+    assert not judge_two(harness.run(lambda: np.array([3, 6]), case)).ok
+    assert "It returned a list" in matches(value("x", np.eye(2)))(harness.run(lambda: [[1, 0], [0, 1]], case)).says
+
+
+def test_a_stream_tells_how_often_it_was_asked_past_its_end():
+    from flashlib.grading.case import Stream
+
+    case = Case("tiles", (Stream([np.ones(2)] * 3),), matches(value("n", 3)))
+    assert harness.run(lambda tiles: len(list(tiles)), case).measures["ends"] == 1
+    assert harness.run(lambda tiles: len(list(tiles)) + len(list(tiles)), case).measures["ends"] == 2

@@ -86,7 +86,7 @@ def untouched(notebook: lab.Notebook, case: Solved) -> set[str]:
 
 
 def type_and_check(notebook: lab.Notebook, case: Solved, source: str) -> Any:
-    """Type it over the function's cell; Shift+Enter runs it, then the trial, then the check, whose output is returned."""
+    """Type it over the function; Shift+Enter runs it, then the trial, then the check, whose output is returned."""
     function, trial, check = case.cells
     notebook.write(function, source)
     assert notebook.source(function) == source

@@ -21,6 +21,7 @@ import flashlib
 from flashlib.algorithms import masks
 from flashlib.grading.inputs import draw
 from flashlib.instruments import interpreter, pipelines
+from flashlib.instruments.faults import Site
 from flashlib.instruments.traffic import MemoryMachine
 from flashlib.show import bundle as bundles
 from flashlib.show import explorer, player, player_figure, walk
@@ -60,7 +61,8 @@ def program(m, q, k, v, Br, Bc, *, fault="", causal=False):
                 v_j = m.load(V, slice(j0, j1))
                 total = m.put("l", (1 if fault == "l kept" else shrink) * total + p.sum(1, keepdims=True))
                 acc = m.put("acc", (1 if fault == "acc kept" else shrink) * acc + p @ v_j)
-                top = m.put("m", new)
+                m.put("m", top if fault == "old m" else new)
+                top = new
             o = acc if fault == "not divided" else acc / np.where(total == 0, 1, total)
             m.store(O, slice(i0, i1), o.astype(q.dtype))
     return O.array
@@ -89,6 +91,8 @@ def test_row_three_of_the_toy_is_shown_as_the_course_prints_it():
             state = playing.states[end]
             assert state.kept and state.seen == now.j1
             assert (state.m, state.l) == (now.m[1, 0], now.l[1, 0]) and np.array_equal(state.acc, now.acc[1])
+    begins = next(n for n, state in enumerate(playing.states) if state)
+    assert playing.step(begins).name == "acc" and playing.states[begins].l == 0, "the rows before are not row 3's"
     assert [number(playing.states[end].l) for end in ends[3:6]] == ["1.3679", "1.8711", "2.0562"]
     assert playing.states[ends[2]] is None and playing.states[ends[8]] is not None
 
@@ -145,6 +149,7 @@ def test_torch_and_sixteen_bits():
         ("acc kept", (0, 1)),  # the second tile of the first rows, where the maximum first rises
         ("l kept", (0, 1)),
         ("no scale", (0, 0)),
+        ("old m", (0, 0)),  # o is right all the same, and the lse would be wrong
         ("tail twice", (0, 6)),
         ("no mask", (0, 1)),
         ("no tail", None),
@@ -233,6 +238,30 @@ def test_nothing_recorded_and_rows_that_do_not_exist_are_errors():
         played(*TOY, 2, 2, row=6)
     with pytest.raises(ValueError, match="one head"):
         Problem(*(x[None] for x in TOY))
+
+
+def test_a_trace_holds_the_numbers_of_its_moment():
+    for x in (np.zeros(2), torch.zeros(2)):
+        m = MemoryMachine(math.inf, trace=True)
+        with m.kernel("in place"):
+            m.put("l", x)
+            x += 1
+            m.put("l", x)
+        assert [float(e.value[0]) for e in m.report().events] == [0, 1]
+
+
+def test_the_learner_s_line_is_preferred_to_a_helper_of_the_package():
+    playing, helper = played(*TOY, 2, 2), triton_tile_path()
+    kernels = HERE.with_name("kernels_player.py")
+    step = playing.step(0)
+    step.site = Site(helper, 5, "load_tile", (("attend", 17), ("forward", 3)), (str(kernels), str(HERE)))
+    assert playing.code(0) == f"attend, line 17:  {kernels.read_text().splitlines()[16].strip()}"
+    step.site = Site(helper, 5, "load_tile", (("_attend_tile", 2), ("kernel", 3)), (player.__file__, player.__file__))
+    assert playing.code(0).startswith("_attend_tile, line 2:")  # the package's own kernel: its file, not the helper's
+
+
+def triton_tile_path():
+    return str(Path(flashlib.__file__).parent / "algorithms" / "triton_tile.py")
 
 
 def test_tracing_is_off_unless_asked_for():

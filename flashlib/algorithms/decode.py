@@ -9,6 +9,9 @@ parts are merged by the law of `flashlib.algorithms.online`, written for results
 The queries of one group of heads lie below one another as rows of one tile, so each key is read once for all of them.
 """
 
+import os
+from importlib.util import find_spec
+
 import torch
 from torch import Tensor
 
@@ -142,12 +145,14 @@ def _can_triton(q: Tensor, k: Tensor, v: Tensor) -> bool:
         return False
     if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
         return False
-    from importlib.util import find_spec
-
     return find_spec("triton") is not None and torch.cuda.get_device_capability(q.device) >= (8, 0)
 
 
 def _triton(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, scale: float, splits: int):
+    if find_spec("triton") is None:
+        raise ValueError("decode: impl='triton' needs the package triton, got none installed; use impl='torch'")
+    if not torch.cuda.is_available():  # read by triton when it is first imported
+        os.environ.setdefault("TRITON_INTERPRET", "1")
     from flashlib.algorithms import triton_decode
 
     return triton_decode.split_attention(q, k, v, lengths, scale, splits)

@@ -8,7 +8,8 @@ numbers, whose spacing is 1 from 2²³ on: beyond, full tiles on a GPU, which co
 as long as half the spacing of m fits the dtype of P (up to 2²⁷ in float16, 2³⁰ else); elsewhere each score is rounded
 first. The backward reads lse, rounded twice: P is off by up to |lse| · 2⁻²³ of itself, and useless from 1e7 on. q · k
 must stay below 3.4e38 before it is scaled. A dS that float16 rounds to 0 is lost: scale the loss. That is one below
-3e-8 or, beside one beyond float16's range in the same row (for dk: of the same key), below 2⁻⁴⁰ of that one.
+3e-8 or, beside one beyond float16's range in the same row (for dk: of the same key), below 2⁻⁴⁰ of that. An o beyond
+the dtype's range (dropout divides by 1 − p) is ∞, and the gradients of its row are NaN: delta is read from o.
 """
 
 import math

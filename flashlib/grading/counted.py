@@ -84,8 +84,8 @@ class _Operations(TorchDispatchMode):
         self.number += 1
         if self.number > self.most:
             raise TooManyOperations(
-                f"stopped after {self.most:,} operations of torch in one call, many for each row of each tile. "
-                "Are the tiles as large as the arguments say?"
+                f"stopped after {self.most:,} operations of torch in one call, many for each row of each tile; "
+                "see that the tiles are as large as the arguments say"
             )
         return func(*args, **(kwargs or {}))
 

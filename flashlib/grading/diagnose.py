@@ -14,6 +14,7 @@ from flashlib.grading import harness
 from flashlib.grading.case import Case, Exercise, Finding, Mistake, Outcome
 from flashlib.instruments import faults
 
+PLURALS = {"batch": "batches", "head": "heads", "row": "rows", "key": "keys", "column": "columns"}
 MOST_CASES = 4  # failing cases on which the gallery is run
 
 
@@ -79,7 +80,7 @@ def resembles(mistake: Mistake, failure: Failure, exercise: Exercise) -> bool:
     case, got, finding = failure
     if mistake.fits is not None:
         return bool(mistake.fits(case, got, finding))
-    if case.measured and not got.trouble and not got.results:
+    if case.measured and not got.results and (not got.trouble or got.trouble.kind == "TooManyOperations"):
         return False
     made = harness.run(mistake.wrong, case, may_change=exercise.may_change)
     if got.trouble or made.trouble:
@@ -123,17 +124,19 @@ def describe(failure: Failure) -> str:
     wrong = finding.ratio > 1
     rows, columns = wrong.any(1), wrong.any(0)
     n, m = wrong.shape
+    names = [PLURALS.get(axis, usual) for axis, usual in zip(finding.axes[-2:], ("rows", "columns"), strict=False)]
     parts = [f"{int(wrong.sum()):,} of {wrong.size:,} numbers of this matrix are wrong"]
-    if len(finding.axes) == 1 and not wrong.all():
-        return f"{int(wrong.sum()):,} of {wrong.size:,} numbers are wrong: {finding.axes[0]} {_spans(columns)}."
+    if len(finding.axes) == 1:
+        which = "all of them" if wrong.all() else f"{finding.axes[0]} {_spans(columns)}"
+        return f"{int(wrong.sum()):,} of {wrong.size:,} numbers are wrong: {which}."
     if wrong.all():
         parts.append("all of it")
     elif rows.sum() < n and wrong[rows].all():
-        parts.append(f"whole rows: {_spans(rows)}")
+        parts.append(f"whole {names[0]}: {_spans(rows)}")
     elif columns.sum() < m and wrong[:, columns].all():
-        parts.append(f"whole columns: {_spans(columns)}")
+        parts.append(f"whole {names[1]}: {_spans(columns)}")
     elif rows.sum() < n:
-        parts.append(f"only in rows {_spans(rows)}")
+        parts.append(f"only in {names[0]} {_spans(rows)}")
     return ", ".join(parts) + "."
 
 

@@ -93,8 +93,8 @@ def _growth(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Cal
     """Peak extra memory, in bytes, of ``fn(*a, **kwargs)`` for each a of ``options["calls"]``.
 
     Measures ``n`` (as given in ``options["n"]``), ``peak``, ``kept``, and ``alive``: the three largest arrays at the
-    peak of the last call, in words (torch on a CPU only). ``options["operations"]`` is how many operations of torch each
-    call may make, so that a program with tiny tiles ends: beyond it `TooManyOperations` is raised.
+    peak of the last call, in words (torch on a CPU only). ``options["operations"]`` is how many operations of torch
+    each call may make, so that a program with tiny tiles ends: beyond it `TooManyOperations` is raised.
     """
     from flashlib.instruments.peak import peak_memory
 

@@ -29,6 +29,7 @@ class SeenTensor(HBMTensor):
 
     @array.setter
     def array(self, value: Any) -> None:
+        """The data, set."""
         self.numbers = value
 
 

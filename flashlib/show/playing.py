@@ -90,7 +90,7 @@ class Playing:
         files = (site.file, *site.files)
         frames = [(site.function, site.line), *site.callers]
         # helpers of the package stand aside for the line that calls them: the learner's own, or the package's kernel
-        own = []
+        own = [i for i, file in enumerate(files) if not file.startswith(_PACKAGE)]
         own = own or [i for i, file in enumerate(files) if file == files[-1]]
         function, line = frames[own[0]]
         return f"{function}, line {line}:  {linecache.getline(files[own[0]], line).strip()}"

@@ -110,7 +110,7 @@ def _attend_cases(seed: int) -> Iterator[Case]:
         x = draw(int(rng.integers(1 << 30)), 1, 1, 1, Sq, Sk, D, Dv, dtype="float64", **more)
         q, k, v = (a[0, 0] for a in x[:3])
         if rise:  # for every row, from the first key to the last
-            q[:, 0], k[:, 0] = np.sqrt(D), np.linspace(*rise, Sk)
+            q[:, 0], k[:, 0] = np.sqrt(D), np.linspace(rise[0], rise[1], Sk)
         tiles = _cut(Sk, block or Sk, k, v, axes=(0, 0))
         return Case(name, (q, tiles), exact(lambda: Problem(q, k, v), "o"))
 

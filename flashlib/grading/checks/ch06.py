@@ -15,6 +15,13 @@ from flashlib.grading.judge import both, exact, matches, measured
 PRODUCTS = ("matmul", "__matmul__", "mm", "bmm", "addmm", "baddbmm", "addbmm", "einsum", "inner", "tensordot", "linear")
 SOFTMAXES = ("softmax", "log_softmax", "logsumexp", "softmin")
 COPIES = ("clone", "contiguous")
+ONE_LAUNCH = measured("launches", 1, "launches", "The launcher calls the kernel once, and the kernel does the work.")
+NO_TF32 = measured(
+    "tf32",
+    0,
+    "dots",
+    "On a GPU tl.dot rounds float32 to TF32 (10 bits after the point) unless input_precision forbids.",
+)
 
 
 def _tensor(rng: np.random.Generator, *shape: int, spread: float = 1.0, dtype: str = "float32") -> Any:
@@ -54,7 +61,7 @@ def _copy_cases(seed: int) -> Iterator[Case]:
     says = "Each element is read once and written once."
     yield Case(
         "HBM bytes: every element once", (x,),
-        both(measured("read", {"X": bytes_}, "B", says), measured("written", {"OUT": bytes_}, "B", says)),
+        both(ONE_LAUNCH, measured("read", {"X": bytes_}, "B", says), measured("written", {"OUT": bytes_}, "B", says)),
         how="watch", measured=True,
     )  # fmt: skip
 
@@ -102,7 +109,7 @@ def _softmax_cases(seed: int) -> Iterator[Case]:
     says = "The row stays on the chip: it is read once and written once."
     yield Case(
         "HBM bytes: every score once", (wide(),),
-        both(measured("read", {"X": n}, "B", says), measured("written", {"OUT": n}, "B", says)),
+        both(ONE_LAUNCH, measured("read", {"X": n}, "B", says), measured("written", {"OUT": n}, "B", says)),
         how="watch", measured=True,
     )  # fmt: skip
 
@@ -134,9 +141,11 @@ def _product_cases(seed: int) -> Iterator[Case]:
     yield Case(
         "HBM bytes and dots as the tiles say", pair(M, N, K),
         both(
+            ONE_LAUNCH,
             measured("read", {"A": 4 * across * M * K, "B": 4 * down * N * K}, "B", says),
             measured("written", {"C": 4 * M * N}, "B", "C is written once."),
             measured("dots", down * across * -(-K // 16), "dots", "One for each tile of C and tile along K."),
+            NO_TF32,
         ),
         how="watch", measured=True,
     )  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 
 from flashlib.algorithms.masks import tiles
 from flashlib.grading.case import Case, Exercise, Judge
-from flashlib.grading.checks.ch06 import PRODUCTS, SOFTMAXES, spaced
+from flashlib.grading.checks.ch06 import NO_TF32, PRODUCTS, SOFTMAXES, spaced
 from flashlib.grading.exactness import Problem
 from flashlib.grading.inputs import draw
 from flashlib.grading.judge import both, exact, measured
@@ -42,6 +42,7 @@ def _bill(name: str, x: tuple[Any, ...], causal: bool = False, lse: bool = False
         measured("dots", 2 * heads * visited, "dots", "Two for each tile of S that some row sees."),
         measured("read", {t: moved[t] for t in "QKV"}, "B", f"{how}."),
         measured("written", {t: n for t, n in moved.items() if t not in "QKV"}, "B", "Each result is written once."),
+        NO_TF32,
     ]
     every = 2 * heads * len(tiles(Sq, Sk, *TILE))
     return Case(
@@ -64,20 +65,24 @@ def _one_tile_cases(seed: int) -> Iterator[Case]:
 def _streamed_cases(seed: int) -> Iterator[Case]:
     yield _one("one key tile", _head(seed, 16, 16, 16))
     yield _one("three key tiles, the maximum rises", _head(seed + 1, 16, 48, 16))
-    yield _one("the largest scores in the first tile", _falling(seed + 2))
-    yield _one("scores near ±120", _head(seed + 3, 16, 32, 16, offset=120.0))
+    yield _one("the largest scores in the first tile", _steep(seed + 2, 16, 32, 16, up=False))
+    yield _one("the largest scores in the last tile, by 150 and more", _steep(seed + 2, 16, 32, 16, down=False))
+    yield _one("scores near ±300", _head(seed + 3, 16, 32, 16, offset=300.0))
     yield _one("two q tiles, three key tiles, 32 features", _head(seed + 4, 32, 48, 32))
     q, k, v = _head(seed + 5, 16, 32, 16)
     yield _one("k transposed in memory, rows of q and v apart", (spaced(q, 3), k.t().contiguous().t(), spaced(v, 5)))
     yield _bill("HBM bytes and dots as the tiles say", _head(seed + 6, 32, 48, 16))
 
 
-def _falling(seed: int) -> tuple[Any, Any, Any]:
-    """Scores of the first tile lie about 150 above those of the next."""
-    q, k, v = _head(seed, 16, 32, 16)
-    q[:, 1] = 25.0
+def _steep(seed: int, Sq: int, Sk: int, D: int, *, down: bool = True, up: bool = True) -> tuple[Any, Any, Any]:
+    """Scores of the first tile lie about 150 above those that follow (even rows) or below them (odd rows): what was
+    summed against the wrong maximum is then beyond float32. Without ``up`` or ``down`` all rows are of one kind."""
+    q, k, v = _head(seed, Sq, Sk, D)
+    step = 150.0**0.5 * D**0.25  # step · step / √D = 150
+    q[:, 1] = step if down else -step
+    q[1::2, 1] = -step if up else step
     k[:, 1] = 0.0
-    k[:16, 1] = 25.0  # 25 · 25 / √16 = 156
+    k[:16, 1] = step
     return q, k, v
 
 
@@ -98,7 +103,8 @@ def _ragged_cases(seed: int) -> Iterator[Case]:
     yield _one(f"ragged features: D = {D}", _head(seed + 3, 16, 32, D))
     yield _one(f"all three: Sq = {Sq}, Sk = {Sk}, D = {D}", _head(seed + 4, Sq, Sk, D))
     yield _one("scores near ±120", _head(seed + 5, Sq, Sk, D, offset=120.0))
-    yield _one("scores near ±20 000", _head(seed + 6, 5, Sk, D, offset=20000.0))
+    yield _one("scores near ±20 500", _head(seed + 6, 5, Sk, D, offset=20500.0))
+    yield _one("the maximum rises or falls by 150", _steep(seed + 10, 7, Sk, D))
     yield _one("one query, three keys, five features", _head(seed + 7, 1, 3, 5))
     q, k, v = _head(seed + 8, Sq, Sk, D)
     yield _one("k transposed in memory, rows of q and v apart", (spaced(q, 3), k.t().contiguous().t(), spaced(v, 5)))
@@ -115,9 +121,11 @@ def _causal_cases(seed: int) -> Iterator[Case]:
     yield case("one tile, 16 × 16", _head(seed, 16, 16, 16))
     yield case("square, 32 × 32", _head(seed + 1, 32, 32, 16))
     yield case(f"more keys than queries: Sq = {Sq}, Sk = {Sk}", _head(seed + 2, Sq, Sk, 16))
+    yield case("one row sees one key of the third tile: Sq = 16, Sk = 33", _head(seed + 7, 16, 33, 16))
     yield case(f"one query, {Sk} keys", _head(seed + 3, 1, Sk, D))
     yield case(f"ragged square: Sq = Sk = {Sk}, D = {D}", _head(seed + 4, Sk, Sk, D))
-    yield case("scores near ±120", _head(seed + 5, Sq, Sk, D, offset=120.0))
+    yield case("scores near ±20 500", _head(seed + 5, Sq, Sk, D, offset=20500.0))
+    yield case("the maximum rises or falls by 150", _steep(seed + 8, 20, Sk, D))
     yield _bill("HBM bytes and dots: hidden tiles are skipped", _head(seed + 6, 44, 44, D), causal=True)
 
 
@@ -135,11 +143,21 @@ def _forward_cases(seed: int) -> Iterator[Case]:
     yield case(f"Sq = {Sq}, Sk = {Sk}, D = {D}, two heads on one KV head", H=2)
     yield case("float16", dtype="float16", spread=8.0)
     yield case("bfloat16", dtype="bfloat16")
+    loud = draw(seed + 4, B=1, Hq=1, Hkv=1, Sq=5, Sk=Sk, D=D, dtype="float16", library="torch")[:3]
+    loud = (loud[0] * 0.1, loud[1], loud[2] * 100 + 4000)  # weights near 1: o is about 4000, acc that times Sk
+    judge = exact(lambda: Problem(*loud), "o", "lse", library="torch")
+    yield Case("float16, sums beyond 65 504", loud, judge, {}, "watch", tile=TILE)
     yield case("causal", causal=True)
+    yield case("causal, one row sees one key of the third tile: Sq = 16, Sk = 33", 16, 33, 16, causal=True)
     yield case(f"causal, rows that see no key: Sq = {Sk}, Sk = {Sq}", Sk, Sq, causal=True)
     yield case("no key at all", 5, 0)
     yield case("scores near ±120, causal", offset=120.0, causal=True)
     yield case("scale = −0.6", 16, 35, scale=-0.6, spread=25.0)
+    steep = tuple(t[None, None] for t in _steep(seed + 2, 8, Sk, D))
+    judge = exact(lambda: Problem(*steep), "o", "lse", library="torch")
+    yield Case("the maximum rises or falls by 150", steep, judge, {}, "watch", tile=TILE)
+    one = draw(seed + 3, B=1, Hq=1, Hkv=1, Sq=16, Sk=16, D=16, library="torch")[:3]
+    yield Case("float32 is multiplied as float32", one, NO_TF32, {}, "watch", measured=True)
     x = draw(seed + 1, B=1, Hq=2, Hkv=1, Sq=Sk, Sk=Sq, D=D, library="torch", dtype="float16")[:3]
     yield _bill("HBM bytes and dots equal chapter 04's formula", x, causal=True, lse=True)
 

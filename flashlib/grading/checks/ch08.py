@@ -9,7 +9,7 @@ import numpy as np
 
 from flashlib.algorithms.masks import tiles
 from flashlib.grading.case import Case, Exercise
-from flashlib.grading.checks.ch06 import PRODUCTS, SOFTMAXES
+from flashlib.grading.checks.ch06 import NO_TF32, ONE_LAUNCH, PRODUCTS, SOFTMAXES
 from flashlib.grading.exactness import Problem
 from flashlib.grading.expected import expect
 from flashlib.grading.inputs import draw
@@ -54,6 +54,7 @@ def _delta_cases(seed: int) -> Iterator[Case]:
     yield case("float16 in, products beyond 65 504", 16, 20, 1, 2, dtype=torch.float16, loud=200.0)
     read, row = 2 * 6 * S * 20 * 4, 6 * S * 4
     bill = both(
+        ONE_LAUNCH,
         measured("read", {"O": read // 2, "DO": read // 2, "DLSE": row}, "B", "Each number is read once."),
         measured("written", {"DELTA": row}, "B", "One number a row, written once."),
     )
@@ -84,9 +85,11 @@ def _kernel_cases(seed: int, names: tuple[str, ...], dots: int) -> Iterator[Case
         (f"ragged: Sq={Sq} Sk={Sk} D={D}, two heads", (Sq, Sk, D, 2), {}),
         ("scores near ±120, ragged", (19, 27, D), {"offset": 120.0}),
         ("causal, Sq = Sk = 32", (32, 32), {"causal": True}),
-        (f"causal, Sq={Sq} Sk={Sk - 7}", (Sq, Sk - 7, D), {"causal": True}),
+        # row 15 sees one key of the third tile: a loop that begins or ends one off loses it
+        (f"causal, Sq={Sq} Sk={Sq + 17}", (Sq, Sq + 17, D), {"causal": True}),
         ("causal, Sq=39 Sk=21: 18 rows see no key", (39, 21), {"causal": True}),
-        ("float16 in, float16 out", (16, 32), {"dtype": "float16"}),
+        # D = 20 and more: a scale that is no power of two, so that q · scale does not fit into 16 bits
+        ("float16 in, float16 out", (16, Sk, D), {"dtype": "float16", "spread": 8.0}),
     ):
         problem, args, kwargs = _backward(seed, *sizes, **options)
         yield Case(name, args, exact(problem, *names, library="torch"), kwargs, "watch", tile=TILE)
@@ -99,6 +102,7 @@ def _kernel_cases(seed: int, names: tuple[str, ...], dots: int) -> Iterator[Case
             "dots", dots * visited, "dots", f"{dots} for each of the {visited} tiles of which some query sees a key."
         ),
         measured("written", {n.upper(): rows[n] * 16 * 4 for n in names}, "B", "Each result is written once."),
+        NO_TF32,
     )
     name = f"causal, Sq=48 Sk=64: only {visited} of {len(kinds)} tiles are computed"
     yield Case(name, args, bill, kwargs, "watch", {"every": dots * len(kinds)}, measured=True)

@@ -19,7 +19,7 @@ def _known(fn: Callable[..., Any], *known: tuple[str, str, str]) -> list[Mistake
 
 def _hoards(case: Case, outcome: Outcome, finding: Finding) -> bool:
     """The memory grows with the row."""
-    peak = outcome.measures.get("peak")
+    peak = outcome.measures.get("peak") or []
     return bool(peak) and not finding.ok and peak[-1] > 2 * peak[0]
 
 

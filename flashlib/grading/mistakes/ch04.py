@@ -174,13 +174,13 @@ def _wide(outcome: Outcome) -> int:
 
 def _square(case: Case, outcome: Outcome, finding: Finding) -> bool:
     """Something of the size of S lived at the peak."""
-    n = outcome.measures.get("n")
+    n = outcome.measures.get("n") or []
     return bool(n) and not finding.ok and _wide(outcome) >= n[-1] ** 2
 
 
 def _panel(case: Case, outcome: Outcome, finding: Finding) -> bool:
     """Something longer than a tile, but smaller than S."""
-    n = outcome.measures.get("n")
+    n = outcome.measures.get("n") or []
     return bool(n) and not finding.ok and _wide(outcome) < n[-1] ** 2
 
 

@@ -276,7 +276,7 @@ DQ_DK = gallery(
     ),
     (
         "dQ of the wrong heads", "a dQ in which query head h meets key head h mod Hkv",
-        "With 4 query heads on 2 key heads, heads 0 and 1 share key head 0. In which order does your K repeat its heads?",
+        "With 4 query heads on 2 key heads, heads 0 and 1 share key head 0. In which order do your K's heads repeat?",
     ),
     (
         "first head alone", "a dK from the first query head of each group alone",

@@ -127,7 +127,7 @@ FUNCTION = gallery(
     ),
     (
         "h % Hkv", "a backward that pairs query head h with key head h mod Hkv",
-        "With 6 query heads on 2 key heads, heads 0, 1 and 2 share key head 0. In which order does your K repeat its heads?",
+        "With 6 query heads on 2 key heads, heads 0, 1, 2 share key head 0. In which order do your K's heads repeat?",
     ),
     (
         "last head wins", "dK and dV from the last query head of each group alone",

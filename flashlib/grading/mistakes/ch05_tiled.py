@@ -91,9 +91,11 @@ def square(case: Case, outcome: Outcome, finding: Finding) -> bool:
 
 
 def _same_flops(bug: str) -> Callable[[Case, Outcome, Finding], bool]:
-    """As many FLOPs as this mistake does."""
+    """As many FLOPs as this mistake does; or so many small tiles that they were not waited for."""
 
     def fits(case: Case, outcome: Outcome, finding: Finding) -> bool:
+        if outcome.trouble is not None:
+            return bug == "block ignored" and outcome.trouble.kind == "TooManyOperations"
         got = outcome.measures.get("flops")
         return got is not None and got == harness.run(partial(tiled_backward, bug=bug), case).measures.get("flops")
 
@@ -189,7 +191,7 @@ TILED = gallery(
     ),
     (
         "tiles skipped, nothing masked", "a backward in which a row sees all keys of the tiles that are visited",
-        "A tile on the diagonal is visited for the sake of some rows. What becomes of the places that are hidden in it?",
+        "A tile on the diagonal is visited for the sake of some rows. What becomes of its hidden places?",
     ),
     (
         "dS alone masked", "a backward in which dS is masked and P is not",

@@ -25,10 +25,11 @@ def same_words(wrong: Callable[..., Any]) -> Callable[[Case, Outcome, Finding], 
 
 
 def more(measure: str) -> Callable[[Case, Outcome, Finding], bool]:
-    """Fits a measured case whose ``measure`` came out too large."""
+    """Fits a measured case whose ``measure`` came out too large: it differs, and it is not that nothing was counted."""
 
     def fits(case: Case, got: Outcome, finding: Finding) -> bool:
-        return case.measured and finding.result.startswith(measure) and got.measures.get("launches", 0) > 0
+        counted = got.measures.get("launches", 0) > 0 and got.measures.get(measure, 1)
+        return case.measured and finding.result.startswith(measure) and bool(counted)
 
     return fits
 
@@ -48,6 +49,8 @@ def copy_kernel(X, OUT, x_strides, out_strides, n_rows, n_cols, BLOCK: tl.conste
     cols = (j * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
     from_ = rows[:, None] * x_strides[0] + cols[None, :] * x_strides[1]
     to = rows[:, None] * out_strides[0] + cols[None, :] * out_strides[1]
+    if BUG == "column stride left out":
+        from_ = rows[:, None] * x_strides[0] + cols[None, :]
     if BUG == "rows taken for contiguous":
         from_ = rows[:, None] * n_cols + cols[None, :]
     if BUG == "strides swapped":
@@ -59,6 +62,10 @@ def copy_kernel(X, OUT, x_strides, out_strides, n_rows, n_cols, BLOCK: tl.conste
         mask = (rows[:, None] < n_cols) & (cols[None, :] < n_rows)
     if BUG == "one lane too many":
         mask = (rows[:, None] <= n_rows) & (cols[None, :] <= n_cols)
+    if BUG == "one row too many":
+        mask = (rows[:, None] <= n_rows) & (cols[None, :] < n_cols)
+    if BUG == "one column too many":
+        mask = (rows[:, None] < n_rows) & (cols[None, :] <= n_cols)
     if BUG == "only rows masked":
         mask = (rows[:, None] < n_rows) & (cols[None, :] >= 0)
     if BUG == "only columns masked":
@@ -94,6 +101,18 @@ COPY = [
         exactly=True,
     ),
     _copy(
+        "one row too many",
+        "Your mask lets one row too many pass.",
+        "In a matrix of 37 rows, what is the number of the last one?",
+        exactly=True,
+    ),
+    _copy(
+        "one column too many",
+        "Your mask lets one column too many pass.",
+        "In a matrix of 53 columns, what is the number of the last one?",
+        exactly=True,
+    ),
+    _copy(
         "no mask",
         "Neither the load nor the store is masked.",
         "A tile is 16 × 16. Which of its lanes have no element when the matrix has 37 rows and 21 columns?",
@@ -112,11 +131,13 @@ COPY = [
         "only rows masked",
         "Your mask guards the lower edge and not the right one.",
         "Column 53 of row 0 does not exist. What lies at its address?",
+        exactly=True,
     ),
     _copy(
         "only columns masked",
         "Your mask guards the right edge and not the lower one.",
         "What do the lanes of the last row of tiles do whose row does not exist?",
+        exactly=True,
     ),
     _copy(
         "one tile for all",
@@ -132,6 +153,11 @@ COPY = [
         "rows taken for contiguous",
         "a copy that takes row i of X to begin at element i · n_cols",
         "How many elements lie between two rows of a transposed view, and who tells you?",
+    ),
+    _copy(
+        "column stride left out",
+        "a copy that takes neighbours in a row of X to be neighbours in memory",
+        "In a transposed view, how many elements lie between one column and the next?",
     ),
     _copy(
         "one tensor's strides for both",
@@ -281,6 +307,8 @@ def product_kernel(
     end = K
     if BUG == "last tile dropped":
         end = K // BLOCK_K * BLOCK_K
+    if BUG == "first tile alone":
+        end = BLOCK_K
     if BUG == "one turn too many":
         end = K + BLOCK_K
     for k0 in tl.range(0, end, BLOCK_K):
@@ -296,6 +324,10 @@ def product_kernel(
         if BUG == "K not masked":
             a_mask = (rows[:, None] < M) & (ks[None, :] >= 0)
             b_mask = (cols[:, None] < N) & (ks[None, :] >= 0)
+        if BUG == "rows of A not masked":
+            a_mask = (rows[:, None] >= 0) & (ks[None, :] < K)
+        if BUG == "rows of B not masked":
+            b_mask = (cols[:, None] >= 0) & (ks[None, :] < K)
         if BUG == "B held against M":
             b_mask = (cols[:, None] < M) & (ks[None, :] < K)
         if BUG == "no other":
@@ -308,6 +340,8 @@ def product_kernel(
             b = tl.load(b_at, mask=(ks[:, None] < K) & (cols[None, :] < N), other=0.0)
         if BUG == "not summed":
             acc = tl.dot(a, b, input_precision="ieee")
+        elif BUG == "TF32":
+            acc = tl.dot(a, b, acc)
         elif BUG == "sums in 16 bits":
             acc = (acc + tl.dot(a, b, input_precision="ieee")).to(tl.float16).to(tl.float32)
         else:
@@ -355,6 +389,23 @@ PRODUCT = [
         "Which of your indices depend on the loop's variable?",
     ),
     _product(
+        "first tile alone",
+        "a product of the first BLOCK_K columns alone",
+        "K = 37 and BLOCK_K = 16: how many turns does the loop need?",
+    ),
+    _product(
+        "rows of A not masked",
+        "The rows of A that do not exist are loaded.",
+        "M is no multiple of BLOCK_M. What do the lanes of the last row of tiles read from A?",
+        same_words(partial(product, bug="rows of A not masked")),
+    ),
+    _product(
+        "rows of B not masked",
+        "The rows of B that do not exist are loaded.",
+        "N is no multiple of BLOCK_N. What do the lanes of the last column of tiles read from B?",
+        same_words(partial(product, bug="rows of B not masked")),
+    ),
+    _product(
         "B not transposed",
         "a product that reads B as if it were (K, N)",
         "B has N rows of K numbers. Which index goes with b_strides[0]?",
@@ -376,8 +427,9 @@ PRODUCT = [
     ),
     _product(
         "B held against M",
-        "a product in which the rows of B are held against M",
+        "The rows of B are held against M.",
         "How many rows does B have?",
+        same_words(partial(product, bug="B held against M")),
     ),
     _product(
         "sums in 16 bits",
@@ -394,5 +446,11 @@ PRODUCT = [
         "Your loop goes on after the end of K: what it adds there is 0, and it costs a dot each time.",
         "With K = 37 and BLOCK_K = 16, where does the last tile begin, and where must the loop stop?",
         more("dots"),
+    ),
+    _product(
+        "TF32",
+        "Your dots round float32 to TF32 on a GPU.",
+        "What does `tl.dot` do with two float32 tiles if you say nothing of `input_precision`?",
+        lambda case, got, finding: case.measured and finding.result == "tf32",
     ),
 ]

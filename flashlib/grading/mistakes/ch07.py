@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from flashlib.grading.case import Case, Finding, Mistake, Outcome
-from flashlib.grading.mistakes.ch06 import more
+from flashlib.grading.mistakes.ch06 import more, same_words
 
 
 @triton.jit
@@ -54,13 +54,17 @@ def forward_kernel(
     if CAUSAL:
         if BUG == "aligned top left":
             shift = shift * 0
+        if BUG == "shift turned round":
+            shift = -shift
         by_all = tl.minimum(tl.maximum(i0 + 1 + shift, 0), Sk)
         by_some = tl.minimum(tl.maximum(tl.minimum(i0 + BLOCK_M, Sq) + shift, 0), Sk)
         if BUG == "loop ends where the first row's keys end":
             by_some = by_all
+        if BUG == "loop ends one key early":
+            by_some = by_some - 1
         if BUG == "loop bound without the shift":
             by_some = tl.minimum(i0 + BLOCK_M, Sk)
-        if BUG == "no tile skipped" or BUG == "mask upside down":
+        if BUG == "not causal" or BUG == "no tile skipped" or BUG == "mask upside down":
             by_some = Sk
         if BUG == "one tile too many":
             by_some = tl.minimum(by_some + BLOCK_N, Sk)
@@ -72,6 +76,8 @@ def forward_kernel(
         start = BLOCK_N
     if BUG == "last tile dropped":
         by_some = Sk // BLOCK_N * BLOCK_N
+    if BUG == "own scale":
+        scale = 1.0 / tl.sqrt(D * 1.0)
     for j0 in tl.range(start, by_some, BLOCK_N):
         cols = j0 + tl.arange(0, BLOCK_N)
         if BUG == "never moves on":
@@ -93,6 +99,8 @@ def forward_kernel(
 
         if BUG == "K not transposed":
             s = tl.dot(q, k, input_precision="ieee")
+        elif BUG == "S turned":
+            s = tl.dot(k, tl.trans(q), input_precision="ieee")
         else:
             s = tl.dot(q, tl.trans(k), input_precision="ieee")
         if BUG == "scores in 16 bits":
@@ -106,9 +114,11 @@ def forward_kernel(
         seen = (cols[None, :] < Sk) & (rows[:, None] >= 0)
         if BUG == "keys held against Sq":
             seen = (cols[None, :] < Sq) & (rows[:, None] >= 0)
-        if CAUSAL and BUG != "no causal mask" and (j0 >= full or BUG == "mask upside down"):
+        if CAUSAL and BUG != "no causal mask" and BUG != "not causal" and (j0 >= full or BUG == "mask upside down"):
             if BUG == "the diagonal left out":
                 seen = seen & (cols[None, :] < rows[:, None] + shift)
+            elif BUG == "one key too many":
+                seen = seen & (cols[None, :] <= rows[:, None] + shift + 1)
             elif BUG == "mask upside down":
                 seen = seen & (cols[None, :] >= rows[:, None] + shift)
             else:
@@ -116,6 +126,8 @@ def forward_kernel(
         hidden = float("-inf")
         if BUG == "minus ten thousand":
             hidden = -1e4
+        if BUG == "hidden scores of 0":
+            hidden = 0.0
         if BUG == "minus a billion":
             hidden = -1e9
         if BUG != "zeros past the edge":
@@ -128,18 +140,20 @@ def forward_kernel(
             top = tl.max(tl.where(seen, raw, float("-inf")), 1) * scale
         if BUG == "one maximum for the tile":
             top = tl.max(s, 1) * 0.0 + tl.max(s)
-        if BUG == "columns instead of rows":
+        if BUG == "columns instead of rows" or BUG == "down the columns":
             top = tl.max(s, 0)
         m_new = tl.maximum(m, top)
         if BUG == "maximum of the last tile":
             m_new = top
+        if BUG == "the first tile's maximum kept":
+            m_new = tl.where(m == float("-inf"), top, m)
         m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-        if BUG == "no guard":
+        if BUG == "no guard" or BUG == "no guard in the loop":
             m_safe = m_new
         if BUG == "no maximum":
             m_safe = m_safe * 0.0
             m_new = m_safe
-        if BUG == "columns instead of rows":
+        if BUG == "columns instead of rows" or BUG == "maximum laid along the row":
             p = tl.exp(s - m_safe[None, :])
         elif BUG == "base 2":
             p = tl.exp2(s - m_safe[:, None])
@@ -159,7 +173,7 @@ def forward_kernel(
             for_l = shrink * 0.0 + 1.0
         if BUG == "acc not rescaled":
             for_acc = shrink * 0.0 + 1.0
-        if BUG == "columns instead of rows":
+        if BUG == "columns instead of rows" or BUG == "down the columns" or BUG == "sum down the columns":
             l = tl.sum(p, 0)
         else:
             l = l * for_l + tl.sum(p, 1)
@@ -169,12 +183,16 @@ def forward_kernel(
             acc = tl.dot(p.to(tl.float16), v, acc * for_acc[:, None], input_precision="ieee")
         else:
             acc = tl.dot(p.to(v.dtype), v, acc * for_acc[:, None], input_precision="ieee")
+        if BUG == "acc in 16 bits":
+            acc = acc.to(v.dtype).to(tl.float32)
         if BUG == "divided in every turn":
             acc = acc / l[:, None]
-        m = m_new
+        if BUG != "m never kept":
+            m = m_new
 
     whole = tl.where(l == 0.0, 1.0, l)
-    if BUG == "no guard" or BUG == "division by zero":
+    # one head alone: no row sees nothing there, and people write the division without a guard
+    if BUG == "no guard" or BUG == "division by zero" or not WITH_LSE:
         whole = l
     o = acc / whole[:, None]
     if BUG == "not divided" or BUG == "divided in every turn":
@@ -191,11 +209,18 @@ def forward_kernel(
             lse = m + l
         if BUG == "lse is the maximum":
             lse = m
+        if BUG == "lse without m":
+            lse = tl.log(l)
+        if BUG == "log2 for log":
+            lse = m + tl.log2(l)
         if BUG == "lse in base 2":
             lse = (m + tl.log(l)) * 1.4426950408889634
         if BUG == "lse of 0 where nothing is seen":
             lse = tl.where(l == 0.0, 0.0, lse)
-        tl.store(LSE + tl.program_id(1) * Sq + rows, lse, mask=rows < Sq)
+        lse_mask = rows < Sq
+        if BUG == "lse not masked":
+            lse_mask = rows >= 0
+        tl.store(LSE + tl.program_id(1) * Sq + rows, lse, mask=lse_mask)
 
 
 def forward(q, k, v, causal=False, scale=None, block=(16, 16), *, bug="", with_lse=True):
@@ -230,6 +255,69 @@ def _causal(name: str, says: str, ask: str, fits: Fits | None = None) -> Mistake
 
 def _whole(name: str, says: str, ask: str, fits: Fits | None = None) -> Mistake:
     return Mistake(name, partial(forward, bug=name), says, ask, fits)
+
+
+def _named(*names: str) -> list[tuple[str, str, str]]:
+    """(name, says, ask) of mistakes that several of these exercises know."""
+    return [(name, *TEXTS[name]) for name in names]
+
+
+def _exactly(name: str, **more: bool) -> Fits:
+    """For faults of the watch: the same words, so the same tensor and place."""
+    return same_words(partial(one_head, bug=name, **more))
+
+
+RESCALE = "l and acc are sums of the same weights. Which of them may stay as it is when the maximum rises?"
+TEXTS = {
+    "never rescaled": (
+        "sums that are never rescaled when the maximum rises (or whose factor is always 1)",
+        "What was summed so far was measured against the old maximum. By what factor must it shrink, and is the old "
+        "maximum still at hand when you compute that factor?",
+    ),
+    "acc not rescaled": ("an accumulator that is not rescaled, while l is", RESCALE),
+    "l not rescaled": ("a row sum that is not rescaled, while acc is", RESCALE),
+    "the first tile's maximum kept": (
+        "a kernel that keeps the first tile's maximum for good",
+        "What is exp(s − m) in float32 if a later score lies 150 above the first tile's maximum?",
+    ),
+    "maximum of the last tile": (
+        "a maximum that forgets the tiles before",
+        "If the first tile holds the largest score, how large is exp(m_old − m_new) in the second turn?",
+    ),
+    "m never kept": (
+        "a kernel in which m stays −∞, so that each turn wipes out the one before",
+        "What is exp(m_old − m_new) in the second turn, and which line makes m the new maximum?",
+    ),
+    "no scale": (
+        "attention whose scores are not scaled",
+        "Scores are q · k times `scale`. Where does it enter your kernel?",
+    ),
+    "base 2": ("a softmax in base 2", "tl.exp2(x) is 2^x. What must x be multiplied by to give e^x?"),
+    "no maximum": (
+        "a softmax that does not subtract the row's maximum",
+        "exp(120) is more than float32 holds. What may be subtracted from a whole row without changing its softmax?",
+    ),
+    "one maximum for the tile": (
+        "a softmax that subtracts one maximum from all rows of the tile",
+        "If one row's scores are near 120 and another's near −120, what is exp(s − m) in the second?",
+    ),
+    "hidden scores of 0": (
+        "attention in which hidden scores are made 0",
+        "exp(0 − m) is a weight like any other. Which score has the weight 0?",
+    ),
+    "one key too many": (
+        "a mask that lets each row see one key too many",
+        "The last row sees key Sk − 1 and no more. Which i is that, and what is i + Sk − Sq?",
+    ),
+    "loop ends one key early": (
+        "a loop that ends one key before the last one that a row of the tile sees",
+        "If the last key that a row sees is the first of a key tile, is that tile visited?",
+    ),
+    "shift turned round": (
+        "a mask with Sq − Sk where Sk − Sq belongs",
+        "With more keys than queries, does row 0 see more keys than one, or none?",
+    ),
+}
 
 
 def _nan_where_nothing_is_seen(case: Case, got: Outcome) -> bool:
@@ -295,6 +383,31 @@ ONE_TILE = [
         "If one row's scores are near 120 and another's near −120, what is exp(s − m) in the second?",
     ),
     _one("base 2", "a softmax in base 2", "tl.exp2(x) is 2^x. What must x be multiplied by to give e^x?"),
+    _one(
+        "own scale",
+        "attention scaled by 1/√D, whatever scale was given",
+        "What does your kernel do with its argument `scale`?",
+    ),
+    _one(
+        "sum down the columns",
+        "a row sum that was taken down the columns",
+        "s has a row for each query. Along which axis do its weights add up to 1?",
+    ),
+    _one(
+        "down the columns",
+        "a maximum and a sum that were taken down the columns",
+        "s has a row for each query. Along which axis do its weights add up to 1?",
+    ),
+    _one(
+        "maximum laid along the row",
+        "a maximum that is subtracted along the row: number j from column j",
+        "m has one number a row, shape (16,). Which axis must be added so that it meets its row?",
+    ),
+    _one(
+        "S turned",
+        "attention of the keys to the queries: S is K Qᵀ",
+        "Score (i, j) belongs to query i and key j. Which of the two comes first in the dot?",
+    ),
     _one("scale twice", "attention whose scores are scaled twice", "How often does `scale` enter a score?"),
     _one(
         "scale at the end",
@@ -305,22 +418,7 @@ ONE_TILE = [
 ]
 
 STREAMED = [
-    _one(
-        "never rescaled",
-        "sums that are never rescaled when the maximum rises (or whose factor is always 1)",
-        "What was summed so far was measured against the old maximum. By what factor must it shrink, and is the old "
-        "maximum still at hand when you compute that factor?",
-    ),
-    _one(
-        "acc not rescaled",
-        "an accumulator that is not rescaled, while l is",
-        "l and acc are sums of the same weights. Which of them may stay as it is when the maximum rises?",
-    ),
-    _one(
-        "l not rescaled",
-        "a row sum that is not rescaled, while acc is",
-        "l and acc are sums of the same weights. Which of them may stay as it is when the maximum rises?",
-    ),
+    *(_one(*text) for text in _named("never rescaled", "acc not rescaled", "l not rescaled", "m never kept")),
     _one(
         "only the last tile",
         "attention to the last key tile alone",
@@ -331,11 +429,8 @@ STREAMED = [
         "a correction factor of exp(m_new − m_old)",
         "When the maximum rises, must what was summed before grow or shrink?",
     ),
-    _one(
-        "maximum of the last tile",
-        "a maximum that forgets the tiles before",
-        "If the first tile holds the largest score, how large is exp(m_old − m_new) in the second turn?",
-    ),
+    *(_one(*text) for text in _named("the first tile's maximum kept", "maximum of the last tile", "no scale")),
+    *(_one(*text) for text in _named("base 2", "no maximum", "one maximum for the tile")),
     _one(
         "a maximum from zero",
         "a running maximum that starts at 0",
@@ -353,8 +448,8 @@ STREAMED = [
     ),
     _one(
         "never moves on",
-        "attention that reads the first key tile in every turn",
-        "Which of your indices depend on the loop's variable?",
+        "attention to the first key tile alone",
+        "How many turns has your loop, and which of your indices depend on its variable?",
     ),
     _one(
         "one tile for all",
@@ -395,16 +490,19 @@ RAGGED = [
         "features not masked",
         "The lanes past D are not masked.",
         "BLOCK_D is a power of two, D is not. What lies behind the last feature of a row?",
+        _exactly("features not masked"),
     ),
     _one(
         "rows not masked",
         "The rows past the last query or key are not masked.",
         "What do the lanes of the last tile read whose row does not exist?",
+        _exactly("rows not masked"),
     ),
     _one(
         "store not masked",
         "The loads are masked, the store is not.",
         "Where does a lane past D write? Think of where the next row begins.",
+        _exactly("store not masked"),
     ),
     _one(
         "keys held against Sq",
@@ -416,6 +514,8 @@ RAGGED = [
         "attention in which lanes past Sk have the score −10 000",
         "Is −10 000 smaller than every score that can occur?",
     ),
+    *(_one(*text) for text in _named("never rescaled", "acc not rescaled", "l not rescaled", "m never kept")),
+    *(_one(*text) for text in _named("the first tile's maximum kept", "maximum of the last tile", "no scale")),
     STRIDES,
 ]
 
@@ -472,6 +572,15 @@ CAUSAL = [
         "attention in which hidden scores are not made −∞",
         "A hidden score must get the weight 0. Which score has it?",
     ),
+    *(_causal(*text) for text in _named("hidden scores of 0", "one key too many", "loop ends one key early")),
+    *(_causal(*text) for text in _named("shift turned round")),
+    *(_causal(*text) for text in _named("never rescaled", "acc not rescaled", "l not rescaled", "m never kept")),
+    *(_causal(*text) for text in _named("the first tile's maximum kept", "maximum of the last tile", "no scale")),
+    _causal(
+        "minus ten thousand",
+        "attention in which hidden scores are −10 000",
+        "Is −10 000 smaller than every score that can occur?",
+    ),
 ]
 
 FORWARD = [
@@ -484,6 +593,12 @@ FORWARD = [
         "no guard",
         "a kernel that computes (−∞) − (−∞) in rows that have seen no key",
         "What is m in a row that has seen nothing? What may be subtracted there instead?",
+        _no_guard,
+    ),
+    _whole(
+        "no guard in the loop",
+        "a kernel that computes (−∞) − (−∞) in rows that have seen no key",
+        "What is m in a row that has seen nothing? What may be subtracted there instead, in both exponentials?",
         _no_guard,
     ),
     _whole(
@@ -511,6 +626,32 @@ FORWARD = [
         "lse is the maximum",
         "an lse of m alone",
         "lse = log Σ exp(s). With Σ exp(s) = exp(m) · l, what is its logarithm?",
+    ),
+    _whole(
+        "lse without m",
+        "an lse of log l alone",
+        "lse = log Σ exp(s). With Σ exp(s) = exp(m) · l, what is its logarithm?",
+    ),
+    _whole(
+        "log2 for log",
+        "an lse of m + log₂ l",
+        "lse is a natural logarithm. Which of Triton's logarithms is that?",
+    ),
+    _whole(
+        "lse not masked",
+        "lse is stored for rows that do not exist.",
+        "Where does the row after the last one of a head lie in LSE?",
+        same_words(partial(forward, bug="lse not masked")),
+    ),
+    _whole(
+        "acc in 16 bits",
+        "an accumulator that is rounded to v's dtype in every turn",
+        "acc is not divided by l yet. How large can it become, and what is the largest float16?",
+    ),
+    _whole(
+        "not causal",
+        "a kernel that is never causal",
+        "Where does CAUSAL appear in your kernel?",
     ),
     _whole(
         "lse of 0 where nothing is seen",
@@ -548,4 +689,7 @@ FORWARD = [
         "What is the last key that the last row of this tile sees? Must the loop go on after it?",
         _every_tile,
     ),
+    *(_whole(*text) for text in _named("never rescaled", "acc not rescaled", "l not rescaled", "m never kept")),
+    *(_whole(*text) for text in _named("the first tile's maximum kept", "maximum of the last tile", "no scale")),
+    *(_whole(*text) for text in _named("one key too many", "loop ends one key early")),
 ]

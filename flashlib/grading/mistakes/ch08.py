@@ -82,11 +82,12 @@ def _cut(case: Case, outcome: Outcome, finding: Finding) -> bool:
 
 HEADS = "Every pair of batch and head has its own part of each tensor. Which of your pointers still lacks it?"
 SHIFT = "The last query sees every key: j ≤ i + (Sk − Sq). Which key may row 0 see last?"
-BLIND = "a mask that leaves NaN where a row sees no key: 0 · ∞, or (−∞) − (−∞)"
+BLIND = "a mask that leaves NaN where exp(s − lse) is infinite: 0 · ∞, or (−∞) − (−∞)"
 WHATEVER = (
-    "A row that sees no key has lse = −∞. What is exp(s − lse) there, for a finite s and for s = −∞, and how can p be "
-    "set to 0 whatever came out?"
+    "What is exp(s − lse) in a row that sees no key, where lse is −∞, and what at a key past the end if lse is −120? "
+    "How can p be set to 0 whatever came out?"
 )
+COLUMN = "lse and delta have one number for each query. Which axis of the tile are the queries?"
 LAST = "With 37 rows and tiles of 16, how many tiles are there, and where does the last one end?"
 DTYPE = "`tl.dot` takes two tiles of one dtype. What are yours when the inputs are float16?"
 BASE = "lse is a natural logarithm. Which power must you take, or what must be multiplied first?"
@@ -109,7 +110,11 @@ DELTA = _gallery(
     ("mean", "the mean of dO ∘ O instead of the sum", "Is delta Σ p·dP, or a D-th part of it?"),
     (
         "16 bits", "products and sums in the dtype of the inputs",
-        "How large may a product of two float16 numbers be, and what is the largest float16?",
+        "How many digits does a 16-bit number keep, and what is the largest float16?",
+    ),
+    (
+        "multiplied in 16 bits", "products rounded to 16 bits and only then added in float32",
+        "Which comes first in your kernel: the multiplication or the conversion to float32?",
     ),
     (
         "store not masked", "It writes delta of rows that do not exist", EDGE, "same words",
@@ -131,6 +136,8 @@ DELTA = _gallery(
         "How many elements of O lie between the first row of one head and that of the next?",
     ),
     ("inputs of the first head", "a kernel that loads every head's rows from the first head", HEADS),
+    ("dO of the first head", "a kernel that loads every head's dO from the first head", HEADS),
+    ("dlse of the first head", "a kernel that loads every head's dlse from the first head", HEADS),
     ("heads stored over each other", "It writes all heads' delta to the first head's place", HEADS, "same words"),
     (
         "one tile for all", "Every program works on the first tile of rows",
@@ -143,7 +150,17 @@ _SHARED = (
     ("P without scale", "a P made again from scores without the scale", "Which scores was lse computed from?"),
     ("base 2", "2 to the power s − lse", BASE),
     ("exp(s) / exp(lse)", "exp(s) divided by exp(lse)", LARGE),
+    ("lse laid along the row", "an lse that is subtracted along the row: number j from column j", COLUMN),
+    ("delta laid along the row", "a delta that is subtracted along the row: number j from column j", COLUMN),
     ("not causal", "a kernel without the causal mask", "Where does CAUSAL appear in your kernel?"),
+    (
+        "tiles skipped, nothing masked", "a kernel in which a row sees all keys of the tiles that are visited",
+        "A tile on the diagonal is visited for the sake of some rows. What becomes of its hidden places?",
+    ),
+    (
+        "shift turned round", "a causal mask with Sq − Sk where Sk − Sq belongs",
+        "With more keys than queries, does row 0 see more keys than one, or none?",
+    ),
     ("top left", "a causal mask aligned to the top left", SHIFT),
     ("diagonal hidden", "a causal mask that hides the diagonal as well", "May a query look at its own position?"),
     (
@@ -184,7 +201,31 @@ DKDV = _gallery(
         "overwritten", "a dK and dV that keep only what the last query tile gave",
         "How many query tiles have something to say about one key?",
     ),
+    (
+        "dK overwritten", "a dK that keeps only what the last query tile gave",
+        "How many query tiles have something to say about one key?",
+    ),
+    (
+        "dV overwritten", "a dV that keeps only what the last query tile gave",
+        "How many query tiles have something to say about one value?",
+    ),
     *_SHARED,
+    (
+        "dS alone masked", "a kernel in which dS is masked and P is not",
+        "dV is made from P. What do the hidden places of P add to it?",
+    ),
+    (
+        "begins a tile late", "a loop whose first query tile was rounded up",
+        "If row 21 is the first that sees a key of the tile, in which tile of 16 rows does it lie?",
+    ),
+    (
+        "begins without the shift", "a loop that begins at row j0",
+        "Query i sees key j if j ≤ i + (Sk − Sq). Which row is the first that sees key j0?",
+    ),
+    (
+        "begins with the last key", "a loop that begins at the first row that sees the tile's last key",
+        "Which row is the first that sees *any* key of the tile?",
+    ),
     (
         "starts where all is seen", "a loop that begins at the first query tile that sees the whole key tile",
         "Which row is the first that sees *any* key of the tile?",
@@ -205,6 +246,12 @@ DQ = _gallery(
         "overwritten", "a dQ that keeps only what the last key tile gave",
         "How many key tiles have something to say about one row of dQ?",
     ),
+    (
+        "scale in every turn", "a dQ that is multiplied by the scale in every turn",
+        "How often has the first key tile's share been multiplied by the scale in the end?",
+    ),
+    ("NaN of blind rows, by scores of −∞", BLIND, WHATEVER),
+    ("V for K", "dQ from dS V", "s = scale · q · k: what stands beside q in it?"),
     *_SHARED,
     (
         "keys past the end", "a kernel in which keys that do not exist have a weight",
@@ -213,6 +260,10 @@ DQ = _gallery(
     (
         "stops at the first row's keys", "a loop that ends with the keys that the tile's first row sees",
         "Which row of the tile sees most keys?",
+    ),
+    (
+        "stops one key early", "a loop that ends one key before the last one that a row of the tile sees",
+        "If the last key that a row sees is the first of a key tile, is that tile visited?",
     ),
     ("stops without the shift", "a loop whose end ignores Sk − Sq", SHIFT),
 )  # fmt: skip

@@ -46,15 +46,23 @@ def delta_kernel(
         at = bh * Sq + rows[:, None] * D + d[None, :]
     if BUG == "inputs of the first head":
         at = rows[:, None] * D + d[None, :]
+    do_at = at
+    if BUG == "dO of the first head":
+        do_at = rows[:, None] * D + d[None, :]
     if BUG == "no other":
         o, do = tl.load(O + at, mask=seen & wide), tl.load(DO + at, mask=seen & wide)
     else:
-        o, do = tl.load(O + at, mask=seen & wide, other=0.0), tl.load(DO + at, mask=seen & wide, other=0.0)
-    if BUG != "16 bits":
+        o, do = tl.load(O + at, mask=seen & wide, other=0.0), tl.load(DO + do_at, mask=seen & wide, other=0.0)
+    if BUG != "16 bits" and BUG != "multiplied in 16 bits":
         o, do = o.to(tl.float32), do.to(tl.float32)
     inside = rows < Sq
-    dlse = tl.load(DLSE + bh * Sq + rows, mask=inside, other=0.0)
+    dlse_at = DLSE + bh * Sq + rows
+    if BUG == "dlse of the first head":
+        dlse_at = DLSE + rows
+    dlse = tl.load(dlse_at, mask=inside, other=0.0)
     products = o * do
+    if BUG == "multiplied in 16 bits":
+        products = products.to(tl.float32)
     if BUG == "dlse inside the sum":
         products = products - dlse[:, None]
     delta = tl.sum(products, 0 if BUG == "down the rows" else 1)
@@ -108,9 +116,17 @@ def dkdv_kernel(
     shift = Sk - Sq
     if BUG == "top left":
         shift = 0
+    if BUG == "shift turned round":
+        shift = Sq - Sk
     first, stop = 0, Sq
     if CAUSAL and not EVERY:
         first = tl.maximum(tile * BLOCK_N - shift, 0) // BLOCK_M * BLOCK_M
+        if BUG == "begins a tile late":
+            first = tl.cdiv(tl.maximum(tile * BLOCK_N - shift, 0), BLOCK_M) * BLOCK_M
+        if BUG == "begins without the shift":
+            first = tile * BLOCK_N // BLOCK_M * BLOCK_M
+        if BUG == "begins with the last key":
+            first = tl.maximum(tile * BLOCK_N + BLOCK_N - 1 - shift, 0) // BLOCK_M * BLOCK_M
         if BUG == "starts where all is seen":
             first = tl.cdiv(tl.maximum(tile * BLOCK_N + BLOCK_N - 1 - shift, 0), BLOCK_M) * BLOCK_M
     if BUG == "last tile dropped":
@@ -134,10 +150,12 @@ def dkdv_kernel(
             pt = p if BUG == "P not turned" else tl.trans(p)
             dst = ds if BUG == "dS not turned" else tl.trans(ds)
             share_v, share_k = tl.dot(pt, do, input_precision="ieee"), tl.dot(dst, q, input_precision="ieee")
-            if BUG == "overwritten":
-                dk, dv = share_k, share_v
-            else:
-                dk, dv = dk + share_k, dv + share_v
+            keep_k, keep_v = dk, dv
+            if BUG == "overwritten" or BUG == "dK overwritten":
+                keep_k = dk * 0.0
+            if BUG == "overwritten" or BUG == "dV overwritten":
+                keep_v = dv * 0.0
+            dk, dv = keep_k + share_k, keep_v + share_v
     if BUG == "scale twice":
         dk = dk * scale
     if BUG != "no scale":
@@ -166,6 +184,12 @@ def _p_ds(q, k, v, do, lse, delta, rows, cols, Sk, shift, scale, CAUSAL: tl.cons
         p = tl.exp(s) / tl.exp(lse)[:, None]
     elif BUG == "base 2":
         p = tl.exp2(s - lse[:, None])
+    elif BUG == "NaN of blind rows, by scores of −∞":
+        i_last = rows[:, None] + shift
+        seen = (cols[None, :] < Sk) & (cols[None, :] <= tl.where(CAUSAL, i_last, Sk))
+        p = tl.exp(tl.where(seen, s, float("-inf")) - lse[:, None])
+    elif BUG == "lse laid along the row":
+        p = tl.exp(s - lse[None, :])
     else:
         p = tl.exp(s - lse[:, None])
     see = (cols[None, :] < Sk) & (rows[:, None] >= 0)
@@ -178,14 +202,23 @@ def _p_ds(q, k, v, do, lse, delta, rows, cols, Sk, shift, scale, CAUSAL: tl.cons
             see = see & (cols[None, :] >= rows[:, None] + shift)
         else:
             see = see & (cols[None, :] <= rows[:, None] + shift)
-    if BUG == "NaN of blind rows" or BUG == "NaN of blind rows, every tile visited":
+    if BUG == "NaN of blind rows, by scores of −∞":
+        p = p + 0.0
+    elif BUG == "dS alone masked" or BUG == "tiles skipped, nothing masked":
+        p = tl.where(cols[None, :] < Sk, p, 0.0)
+    elif BUG == "NaN of blind rows" or BUG == "NaN of blind rows, every tile visited":
         p = p * see.to(tl.float32)
     else:
         p = tl.where(see, p, 0.0)
     dp = tl.dot(do, tl.trans(v), input_precision="ieee")
-    if BUG != "delta left out":
+    if BUG == "delta laid along the row":
+        dp = dp - delta[None, :]
+    elif BUG != "delta left out":
         dp = dp - delta[:, None]
-    return p, p * dp
+    ds = p * dp
+    if BUG == "dS alone masked":
+        ds = tl.where(see, ds, 0.0)
+    return p, ds
 
 
 def dkdv(q, k, v, do, lse, delta, scale, causal=False, *, bug=""):
@@ -222,6 +255,8 @@ def dq_kernel(
     shift = Sk - Sq
     if BUG == "top left":
         shift = 0
+    if BUG == "shift turned round":
+        shift = Sq - Sk
     stop = Sk
     if CAUSAL and not EVERY:
         last = tl.minimum(tile * BLOCK_M + BLOCK_M, Sq)
@@ -231,6 +266,8 @@ def dq_kernel(
             stop = tl.minimum(last, Sk)
         else:
             stop = tl.minimum(tl.maximum(last + shift, 0), Sk)
+        if BUG == "stops one key early":
+            stop = tl.maximum(stop - 1, 0)
     if BUG == "last tile dropped":
         stop = Sk // BLOCK_N * BLOCK_N
     for j0 in tl.range(0, stop, BLOCK_N):
@@ -241,12 +278,16 @@ def dq_kernel(
             share = tl.dot(ds, k, input_precision="ieee")
         elif BUG == "dS turned":
             share = tl.dot(tl.trans(ds.to(k.dtype)), k, input_precision="ieee")
+        elif BUG == "V for K":
+            share = tl.dot(ds.to(k.dtype), v, input_precision="ieee")
         else:
             share = tl.dot(ds.to(k.dtype), k, input_precision="ieee")
         dq = share if BUG == "overwritten" else dq + share
+        if BUG == "scale in every turn":
+            dq = dq * scale
     if BUG == "scale twice":
         dq = dq * scale
-    if BUG != "no scale":
+    if BUG != "no scale" and BUG != "scale in every turn":
         dq = dq * scale
     at = rows[:, None] * D + d[None, :]
     if BUG == "store not masked":
