@@ -50,6 +50,7 @@ notebooks: .venv/.ok
 
 fix: .venv/.ok
 	$(PY) -m tools.normal_form fix
+	$(PY) -m tools.exercises
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(PY) -m tools.normal_form fix

@@ -82,8 +82,8 @@ def matrix(ax: Axes, play: Playing, n: int, *, plain: bool = False) -> None:
         if play.difference and play.difference.tile == number:
             ax.add_patch(Rectangle((j0, i0), j1 - j0, i1 - i0, facecolor="none", edgecolor=COLOR["wrong"],
                                    hatch=HATCH["wrong"], linewidth=2.4, zorder=4))  # fmt: skip
-            wide = (j1 - j0) / keys > (0.28 if plain else 0.2)
-            ax.text((j0 + j1) / 2, (i0 + i1) / 2, "differs" if wide else "≠", ha="center", va="center", fontsize=SMALL, zorder=7,
+            text = "differs" if (j1 - j0) / keys > (0.28 if plain else 0.2) else "≠"
+            ax.text((j0 + j1) / 2, (i0 + i1) / 2, text, ha="center", va="center", fontsize=SMALL, zorder=7,
                     bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1.0})  # fmt: skip
     for i, line in enumerate(np.isinf(play.problem.s)):
         if line.any():
