@@ -247,3 +247,33 @@ def lopsided_nan(X, Y, Z):
     tl.store(Z, tl.maximum(x, y))
     tl.store(Z + 1, tl.minimum(x, y))
     tl.store(Z + 2, tl.clamp(x, y, y))
+
+
+@triton.jit
+def dot_said(A, B, C, SAID: tl.constexpr):
+    i = tl.arange(0, 16)
+    at = i[:, None] * 16 + i[None, :]
+    a, b = tl.load(A + at), tl.load(B + at)
+    if SAID == "":
+        c = tl.dot(a, b)
+    else:
+        c = tl.dot(a, b, input_precision=SAID)
+    tl.store(C + at, c)
+
+
+@triton.jit
+def half_function(X, Y, NAME: tl.constexpr):
+    x = tl.load(X)
+    if NAME == "exp":
+        y = tl.exp(x)
+    elif NAME == "exp2":
+        y = tl.exp2(x)
+    elif NAME == "log":
+        y = tl.log(x)
+    elif NAME == "sqrt":
+        y = tl.sqrt(x)
+    elif NAME == "sin":
+        y = tl.sin(x)
+    else:
+        y = tl.cos(x)
+    tl.store(Y, y)

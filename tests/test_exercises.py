@@ -47,6 +47,9 @@ def test_every_exercise_is_defined_and_checked_once(path):
     for e in catalogue.of_chapter(number):
         assert len(re.findall(rf"^def {e.function}\(", source, re.M)) == 1, e.id
         assert len(re.findall(rf'^check\("{e.id}", {e.function}\)$', source, re.M)) == 1, e.id
+        stub = e.stub or e.function  # where the report sends a learner who has not begun
+        body = re.search(rf"^(?:def|class) {stub}\b.*?(?=^[@\w]|\Z)", source, re.M | re.S)
+        assert body and "raise NotImplementedError" in body[0], f"{e.id}: no stub in {stub}"
     assert source.count("raise NotImplementedError") >= len(catalogue.of_chapter(number))
 
 

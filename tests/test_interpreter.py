@@ -407,6 +407,31 @@ def test_dots_no_gpu_accepts():
         bad.thin_dot[(1,)](half, half, c, 16)
 
 
+@pytest.mark.parametrize(("dtype", "said", "rounded"), [
+    (torch.float32, "", 1), (torch.float32, "tf32", 1), (torch.float32, "ieee", 0), (torch.float32, "tf32x3", 0),
+    (torch.float16, "", 0), (torch.bfloat16, "", 0),
+])  # fmt: skip
+def test_dots_that_a_gpu_rounds_to_tf32_are_counted(dtype, said, rounded):
+    x, c = torch.ones(16, 16, dtype=dtype), torch.zeros(16, 16)
+    with watch() as w:
+        bad.dot_said[(1,)](x, x, c, said)
+    moved = w.report()
+    assert (moved.dots, moved.tf32) == (1, rounded)
+
+
+@pytest.mark.parametrize("name", ["exp", "exp2", "log", "sqrt", "sin", "cos"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_functions_of_16_bits_are_refused_as_for_a_gpu(name, dtype):
+    """Triton compiles them for no GPU; the interpreter must not do them in silence either."""
+    kind = {torch.float16: "fp16", torch.bfloat16: "bf16"}[dtype]
+    with watch(), pytest.raises(KernelFailed, match=rf"Expected dtype \['fp32', 'fp64'\] but got {kind}"):
+        bad.half_function[(1,)](torch.ones(1, dtype=dtype), torch.zeros(1, dtype=dtype), name)
+    y = torch.zeros(1)
+    with watch():
+        bad.half_function[(1,)](torch.ones(1), y, name)
+    assert y.item() == getattr(np, name)(np.float32(1))
+
+
 def test_masked_lanes_without_other():
     y = torch.zeros(1)
     with watch(), pytest.raises(UndefinedLanes, match=r"X without other=.*Y\[0\] depends") as caught:

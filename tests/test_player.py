@@ -322,6 +322,14 @@ def test_the_package_s_kernel_is_followed_by_its_own_numbers(kernels, dtype, cau
     assert playing.code(run.tiles[0].first).startswith("_attend_tile, line ")
 
 
+def test_a_head_of_a_batch_is_played_with_the_keys_of_its_group(kernels, sent):
+    x = batch(Hq=4, Hkv=2)
+    w, o = triton_run(x)
+    playing = player.play(w, *x, row=20, head=(0, 3), o=o, log2=True)
+    assert playing.difference is None and "[0, 3, " in playing.title(0)
+    assert Playing(playing.run, Problem(x[0][0, 3], x[1][0, 0], x[2][0, 0]), 20, log2=True).difference is not None
+
+
 def test_a_kernel_s_line_is_the_one_that_calls_the_helper(kernels):
     w, _ = triton_run(batch(), kernels.forward, RESCALE=True, TAIL=True)
     playing = Playing(recording(w), Problem(*(t[0, 0] for t in batch())), 3)

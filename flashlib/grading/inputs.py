@@ -90,3 +90,10 @@ def draw(
     if dtype == "bfloat16":
         raise ValueError("NumPy has no bfloat16: ask for library='torch'")
     return Inputs(*(x.astype(dtype) for x in (q, k, v, do)))
+
+
+def rival(q: Any, k: Any, row: int, key: int) -> None:
+    """Make ``key`` (in place) a copy of the key before it that query ``row`` likes best, so that the two weigh the same
+    there: a loop or a mask that loses this one key of this one row is seen. Torch; q and k have the same heads."""
+    best = (q[..., row : row + 1, :] @ k[..., :key, :].mT).argmax(-1)  # (…, 1)
+    k[..., key, :] = k.gather(-2, best[..., None].expand(*best.shape, k.shape[-1]))[..., 0, :]

@@ -81,6 +81,7 @@ def _four_steps_cases(seed: int) -> Iterator[Case]:
     for name, qkv in (
         (f"exact, N = {N}, D = {D}", _one_head(seed, N, N, D, D)),
         (f"Sq = {Sq}, Sk = {Sk}, D = {D}, Dv = {Dv}", _one_head(seed + 1, Sq, Sk, D, Dv)),
+        (f"as many features in v as queries: {Sq}", _one_head(seed + 4, Sq, Sk, D, Sq)),
         ("rows of scores near ±800", _one_head(seed + 2, Sq, Sk, D, Dv, offset=800.0)),
         ("float32 in, float32 out", _one_head(seed + 3, Sq, Sk, D, Dv, offset=120.0, dtype="float32")),
     ):

@@ -11,7 +11,7 @@ from flashlib.algorithms.masks import tiles
 from flashlib.grading.case import Case, Exercise, Judge
 from flashlib.grading.checks.ch06 import NO_TF32, PRODUCTS, SOFTMAXES, spaced
 from flashlib.grading.exactness import Problem
-from flashlib.grading.inputs import draw
+from flashlib.grading.inputs import draw, rival
 from flashlib.grading.judge import both, exact, measured
 from flashlib.instruments.closed_forms import flash_by_tensor
 
@@ -121,7 +121,9 @@ def _causal_cases(seed: int) -> Iterator[Case]:
     yield case("one tile, 16 × 16", _head(seed, 16, 16, 16))
     yield case("square, 32 × 32", _head(seed + 1, 32, 32, 16))
     yield case(f"more keys than queries: Sq = {Sq}, Sk = {Sk}", _head(seed + 2, Sq, Sk, 16))
-    yield case("one row sees one key of the third tile: Sq = 16, Sk = 33", _head(seed + 7, 16, 33, 16))
+    last = _head(seed + 7, 16, 33, 16)
+    rival(*last[:2], 15, 32)
+    yield case("one row sees one key of the third tile: Sq = 16, Sk = 33", last)
     yield case(f"one query, {Sk} keys", _head(seed + 3, 1, Sk, D))
     yield case(f"ragged square: Sq = Sk = {Sk}, D = {D}", _head(seed + 4, Sk, Sk, D))
     yield case("scores near ±20 500", _head(seed + 5, Sq, Sk, D, offset=20500.0))
@@ -148,7 +150,11 @@ def _forward_cases(seed: int) -> Iterator[Case]:
     judge = exact(lambda: Problem(*loud), "o", "lse", library="torch")
     yield Case("float16, sums beyond 65 504", loud, judge, {}, "watch", tile=TILE)
     yield case("causal", causal=True)
-    yield case("causal, one row sees one key of the third tile: Sq = 16, Sk = 33", 16, 33, 16, causal=True)
+    last = draw(seed + 5, B=1, Hq=1, Hkv=1, Sq=16, Sk=33, D=16, library="torch")[:3]
+    rival(*last[:2], 15, 32)
+    judge = exact(lambda: Problem(*last, causal=True), "o", "lse", library="torch")
+    name = "causal, one row sees one key of the third tile: Sq = 16, Sk = 33"
+    yield Case(name, last, judge, {"causal": True}, "watch", tile=TILE)
     yield case(f"causal, rows that see no key: Sq = {Sk}, Sk = {Sq}", Sk, Sq, causal=True)
     yield case("no key at all", 5, 0)
     yield case("scores near ±120, causal", offset=120.0, causal=True)

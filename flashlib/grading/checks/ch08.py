@@ -12,7 +12,7 @@ from flashlib.grading.case import Case, Exercise
 from flashlib.grading.checks.ch06 import NO_TF32, ONE_LAUNCH, PRODUCTS, SOFTMAXES
 from flashlib.grading.exactness import Problem
 from flashlib.grading.expected import expect
-from flashlib.grading.inputs import draw
+from flashlib.grading.inputs import draw, rival
 from flashlib.grading.judge import both, exact, matches, measured
 from flashlib.grading.rounding import to_numpy
 
@@ -68,7 +68,10 @@ def _backward(
 ) -> tuple[Any, tuple[Any, ...], dict]:
     """The problem, and the launcher's arguments: exact lse and delta, rounded to float32."""
     kwargs = {name: options.pop(name) for name in ("causal", "scale") if name in options}
+    alone = options.pop("alone", None)
     x = draw(seed, B=1, Hq=H, Hkv=H, Sq=Sq, Sk=Sk, D=D, library="torch", **options)
+    if alone:
+        rival(x.q, x.k, *alone)
     problem = Problem(*x, **kwargs)
     delta = (to_numpy(x.do).astype(float) * problem.forward.o).sum(-1)
     args = (x.q, x.k, x.v, x.do, _torch(problem.forward.lse), _torch(delta), problem.scale)
@@ -86,7 +89,7 @@ def _kernel_cases(seed: int, names: tuple[str, ...], dots: int) -> Iterator[Case
         ("scores near ±120, ragged", (19, 27, D), {"offset": 120.0}),
         ("causal, Sq = Sk = 32", (32, 32), {"causal": True}),
         # row 15 sees one key of the third tile: a loop that begins or ends one off loses it
-        (f"causal, Sq={Sq} Sk={Sq + 17}", (Sq, Sq + 17, D), {"causal": True}),
+        (f"causal, Sq={Sq} Sk={Sq + 17}", (Sq, Sq + 17, D), {"causal": True, "alone": (15, 32)}),
         ("causal, Sq=39 Sk=21: 18 rows see no key", (39, 21), {"causal": True}),
         # D = 20 and more: a scale that is no power of two, so that q · scale does not fit into 16 bits
         ("float16 in, float16 out", (16, Sk, D), {"dtype": "float16", "spread": 8.0}),
@@ -118,22 +121,28 @@ def _flash_cases(seed: int) -> Iterator[Case]:
         ("gradients, one head", False, False, {"scale": 0.25}),
         ("causal, scale = 0.4", False, False, {"causal": True, "scale": 0.4}),
         ("lse has a gradient", True, False, {"scale": 0.3}),
-        ("dO transposed in memory", False, True, {"scale": 0.3, "H": 2}),
+        ("dO and dlse transposed in memory", True, True, {"scale": 0.3, "H": 2}),
         ("q, k, v transposed in memory", False, True, {"scale": 0.3, "H": 2, "inputs": True}),
     ):
         scale, causal, H = options["scale"], options.get("causal", False), int(options.get("H", 1))
         x = draw(seed, B=1, Hq=H, Hkv=H, Sq=Sq, Sk=Sk, D=16, library="torch")
         dlse = _torch(2 * rng.standard_normal((1, H, Sq))) if lse else None
+        if lse and turned:
+            dlse = dlse.mT.contiguous().mT
         problem = Problem(*x, dlse=dlse, causal=causal, scale=scale)
         q, k, v, do = (_apart(t) if turned and (i == 3 or "inputs" in options) else t for i, t in enumerate(x))
         judge = exact(problem, "o", "lse", "dq", "dk", "dv", library="torch")
         more = {"do": do, "outputs": True} | ({"dlse": dlse} if lse else {})
         yield Case(name, (q, k, v, scale, causal, KERNELS), judge, how="watch_gradients", options=more, tile=TILE)
     x = draw(seed + 1, B=1, Hq=1, Hkv=1, Sq=Sq, Sk=Sk, D=16, library="torch")
-    for wrt, what in ((3, "all gradients: three launches"), (1, "only dQ asked for: delta and dQ run, dK/dV does not")):
-        says = "One for delta, one for dK and dV, one for dQ." if wrt == 3 else "One for delta, one for dQ."
+    for wrt, what in (
+        (3, "all gradients: three launches"),
+        (2, "dQ and dK asked for: three launches"),
+        (1, "only dQ asked for: delta and dQ run, dK/dV does not"),
+    ):
+        says = "One for delta, one for dQ." if wrt == 1 else "One for delta, one for dK and dV, one for dQ."
         more = {"do": x.do, "wrt": wrt}
-        judge = measured("launches", 3 if wrt == 3 else 2, "launches", says)
+        judge = measured("launches", 2 if wrt == 1 else 3, "launches", says)
         yield Case(what, (*x[:3], 0.25, False, KERNELS), judge, how="watch_gradients", options=more, measured=True)
 
 

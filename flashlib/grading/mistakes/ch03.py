@@ -38,6 +38,16 @@ def _looped(wrong: Callable[..., Any]) -> Mistake:
     )
 
 
+def _indexed(wrong: Callable[..., Any]) -> Mistake:
+    return Mistake(
+        "taken as an array",
+        wrong,
+        "It treats the stream as an array or a list; a stream has no index and no length.",
+        "How does a `for` loop get one tile after the other?",
+        fits=lambda case, outcome, finding: outcome.trouble is not None and "'Stream'" in outcome.trouble.message,
+    )
+
+
 FIRST_MAXIMUM = (
     "the first tile's maximum kept",
     "a program that keeps the first tile's maximum for good",
@@ -91,6 +101,7 @@ def _too_high(case: Case, outcome: Outcome, finding: Finding) -> bool:
 
 ROW_STATE = [
     _looped(partial(row_state, bug="two loops")),
+    _indexed(partial(row_state, bug="taken as an array")),
     *_known(
         row_state,
         (
@@ -146,11 +157,6 @@ ROW_STATE = [
             "How far is your `return` indented, and how often does the loop run?",
         ),
         ("powers of 2", "a program that uses powers of 2", "Which base has the sum that l is to be?"),
-        (
-            "taken as an array",
-            "It treats the stream as an array or a list; a stream has no index.",
-            "How does a `for` loop get one tile after the other?",
-        ),
         (
             "l and m swapped",
             "a program that returns l first and m second",
@@ -273,6 +279,8 @@ MERGE = _known(
 # -- 03.3 ----------------------------------------------------------------------------------------------------------
 def attend(q, tiles, *, bug=""):
     """Attention of the rows of q over keys and values that come in tiles."""
+    if bug == "taken as an array":
+        return tiles[0]
     if bug == "tiles kept":
         ks, vs = zip(*tiles, strict=True)
         tiles = [(np.concatenate(ks), np.concatenate(vs))]
@@ -326,6 +334,7 @@ def attend(q, tiles, *, bug=""):
 
 ATTEND = [
     _looped(partial(attend, bug="two loops")),
+    _indexed(partial(attend, bug="taken as an array")),
     *_known(
         attend,
         (
@@ -444,6 +453,8 @@ def attend_masked(tiles, rows, Dv, *, bug=""):
     if bug == "two loops":
         for s, _ in tiles:
             m = np.maximum(m, s.max(-1))
+    if bug == "taken as an array":
+        return tiles[0]
     if bug == "tiles kept":
         tiles = list(tiles)
     for s, v in tiles:
@@ -481,7 +492,10 @@ def attend_masked(tiles, rows, Dv, *, bug=""):
     return o / by[:, None], lse
 
 
-ATTEND_MASKED = [_looped(partial(attend_masked, bug="two loops"))]
+ATTEND_MASKED = [
+    _looped(partial(attend_masked, bug="two loops")),
+    _indexed(partial(attend_masked, bug="taken as an array")),
+]
 ATTEND_MASKED += _known(
     attend_masked,
     (

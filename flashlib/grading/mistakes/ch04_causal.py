@@ -22,6 +22,8 @@ def flash(q, k, v, block_q, block_k, causal=True, *, bug=""):
     import torch
 
     Sq, Sk, Dv = len(q), len(k), v.shape[1]
+    if bug == "whole matrix":
+        block_q, block_k = max(Sq, 1), max(Sk, 1)
     work = q.dtype if bug == "16-bit state" or q.dtype == torch.float64 else torch.float32
     shift = {
         "aligned top left": 0, "one key too few": Sk - Sq - 1, "one key too many": Sk - Sq + 1,
@@ -373,6 +375,13 @@ FLASH = [
         "It stores lse in q's dtype.",
         "The backward takes exp(s − lse). How many digits of lse does it need?",
         fits=lambda case, outcome, finding: finding.result == "lse" and finding.says.startswith("lse is float16"),
+    ),
+    Mistake(
+        "whole matrix",
+        partial(flash, bug="whole matrix"),
+        "The numbers are right, but more than a few tiles live at the peak.",
+        "Which of your tensors has both Sq and Sk in its shape?",
+        fits=_square,
     ),
     Mistake(
         "P in 16 bits",

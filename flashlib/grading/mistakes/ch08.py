@@ -31,7 +31,9 @@ def _function(bug: str) -> type[torch.autograd.Function]:
         def backward(ctx, do, dlse):
             q, k, v, o, lse = ctx.saved_tensors
             if bug != "dO as it lies":
-                do, dlse = do.contiguous(), dlse.contiguous()
+                do = do.contiguous()
+            if bug not in ("dO as it lies", "dlse as it lies"):
+                dlse = dlse.contiguous()
             if bug == "dlse ignored":
                 dlse = torch.zeros_like(dlse)
             dlse = {"dlse added": -dlse, "lse for dlse": lse}.get(bug, dlse)
@@ -41,7 +43,8 @@ def _function(bug: str) -> type[torch.autograd.Function]:
             rest = (q, k, v, do, *row, scale, False if bug == "causal forgotten" else ctx.causal)
             need = (True, True, True) if bug == "every kernel runs" else ctx.needs_input_grad
             grad_q = ctx.kernels.dq(*rest) if need[0] else None
-            grad_k, grad_v = ctx.kernels.dkdv(*rest) if need[1] or need[2] else (None, None)
+            wanted = need[1] and need[2] if bug == "dK and dV only together" else need[1] or need[2]
+            grad_k, grad_v = ctx.kernels.dkdv(*rest) if wanted else (None, None)
             if bug == "order":
                 grad_k, grad_v = grad_v, grad_k
             return (grad_q, grad_k, grad_v, *([None] * (2 if bug == "one gradient too few" else 3)))
@@ -280,6 +283,10 @@ FLASH = _gallery(
         "Your kernels step through memory row by row. What does `.contiguous()` do for a dO that was transposed?",
     ),
     (
+        "dlse as it lies", "a backward that hands dlse on as it lies in memory",
+        "Two arrays come into backward. Which of them have you made contiguous?",
+    ),
+    (
         "q, k, v as they lie", "a wiring that keeps q, k and v as they lie in memory",
         "Which of the tensors that you save may be views with other strides?",
     ),
@@ -304,6 +311,10 @@ FLASH = _gallery(
     (
         "lse and delta exchanged", "kernels that are handed lse and delta in the wrong order",
         "In which order do the launchers take lse and delta?",
+    ),
+    (
+        "dK and dV only together", "a backward that gives dK only if dV is wanted too",
+        "One kernel makes both dK and dV. For which values of `ctx.needs_input_grad` must it run?",
     ),
     (
         "every kernel runs", "It launches all three kernels although only dQ was asked for",

@@ -32,6 +32,7 @@ def store_tile(X, rows, cols, n_rows, n_cols, tile):
 def delta_kernel(
     O, DO, DLSE, DELTA, Sq, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BUG: tl.constexpr
 ):  # fmt: skip
+    """delta of one tile of rows of one head."""
     bh = tl.program_id(1)
     rows, d = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_D)
     if BUG == "one tile for all":
@@ -103,6 +104,7 @@ def dkdv_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BUG: tl.constexpr,
     EVERY: tl.constexpr,
 ):  # fmt: skip
+    """dk and dv of one tile of keys of one head."""
     tile, bh = tl.program_id(0), tl.program_id(1)
     Q, DO, LSE, DELTA = Q + bh * Sq * D, DO + bh * Sq * D, LSE + bh * Sq, DELTA + bh * Sq
     K, V = K + bh * Sk * D, V + bh * Sk * D
@@ -240,6 +242,7 @@ def dq_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BUG: tl.constexpr,
     EVERY: tl.constexpr,
 ):  # fmt: skip
+    """dq of one tile of rows of one head."""
     tile, bh = tl.program_id(0), tl.program_id(1)
     Q, DO, LSE, DELTA = Q + bh * Sq * D, DO + bh * Sq * D, LSE + bh * Sq, DELTA + bh * Sq
     K, V = K + bh * Sk * D, V + bh * Sk * D
