@@ -291,13 +291,13 @@ def trouble(error: BaseException) -> Trouble:
         what, _, _ = str(error).partition("\n  kernel ")
         program = getattr(error, "program", None)
         what += f" (program {program})" if program and str(program) not in what else ""
-        source, line = str(error.source).strip(), int(error.line)  # type: ignore[attr-defined]
+        source, at = str(error.source).strip(), int(error.line)  # type: ignore[attr-defined]
         site = getattr(error, "site", None)
         if site is not None and site.callers and site.files:  # in a helper: the kernel's own line says more
             file, number = site.files[-1], site.callers[-1][1]
             what += f" (in {site.function}, which the line below calls)"
-            source, line = linecache.getline(file, number).strip() or source, number
-        return Trouble(type(error).__name__, what, source, line)
+            source, at = linecache.getline(file, number).strip() or source, number
+        return Trouble(type(error).__name__, what, source, at)
     own = [
         f
         for f in traceback.extract_tb(error.__traceback__)

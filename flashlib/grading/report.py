@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from dataclasses import dataclass, field
 
 from flashlib.grading.case import Case, Exercise, Finding
@@ -92,11 +93,11 @@ class Report:
         colour = {"passed": "#009E73", "failed": "#D55E00", "not started": "#999999"}[self.state]
         esc = html.escape
         if self.state == "not started":
-            body = f"<div>{esc(str(self))}</div>"
+            body = "<div>" + re.sub("`(.+?)`", r"<code>\1</code>", esc(str(self))) + "</div>"
         else:
             rows = "".join(
                 f'<tr><th scope="row" style="text-align:left;font-weight:normal">{esc(name)}</th>'
-                f'<td style="text-align:left">{esc(figures)}</td></tr>'
+                f'<td style="text-align:left;white-space:pre-wrap">{esc(figures)}</td></tr>'
                 for name, figures in self.rows()
             )
             extra = f"<div>{MARKS['failed']} {esc(self.headline)}</div>" if self.headline else ""

@@ -46,7 +46,7 @@ def picture(ratio: np.ndarray, axes: tuple[str, ...], tile: tuple[int, int] | No
     fig, ax = plt.subplots(figsize=size_in, layout="constrained")
     ax.grid(False)
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(MaxNLocator(integer=True))
+        axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     wrong = ratio > 1
     ax.imshow(wrong, cmap=_two(COLOR["wrong"]), vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     if wrong.sum() <= 400:

@@ -127,7 +127,7 @@ def _flash_cases(seed: int) -> Iterator[Case]:
         scale, causal, H = options["scale"], options.get("causal", False), int(options.get("H", 1))
         x = draw(seed, B=1, Hq=H, Hkv=H, Sq=Sq, Sk=Sk, D=16, library="torch")
         dlse = _torch(2 * rng.standard_normal((1, H, Sq))) if lse else None
-        if lse and turned:
+        if dlse is not None and turned:
             dlse = dlse.mT.contiguous().mT
         problem = Problem(*x, dlse=dlse, causal=causal, scale=scale)
         q, k, v, do = (_apart(t) if turned and (i == 3 or "inputs" in options) else t for i, t in enumerate(x))
