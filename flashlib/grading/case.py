@@ -125,7 +125,8 @@ class Mistake:
     ----------
     name : short, for the matrix: "never rescaled".
     wrong : the implementation, called as the learner's function would be.
-    says : what the output equals, as a clause after "Your output equals that of": "an accumulator that …". For a
+    says : what the output equals, as a clause after "Your output equals that of" (or "It fails in the same way as",
+        after an exception): "an accumulator that …". For a
         mistake that shows in what was measured or raised, a whole sentence (it must then begin with a capital letter).
     ask : the question whose answer mends it. Never the solution.
     fits : for mistakes that no output shows (memory, traffic, an exception of any wording): whether this case's outcome

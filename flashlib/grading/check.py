@@ -130,6 +130,7 @@ def _advice(first: Failure, diagnosis: Diagnosis | None) -> tuple[str, ...]:
     if diagnosis is None:
         return tuple(s for s in (says, describe(first)) if s)
     m = diagnosis.mistake
-    clause = m.says if m.says[:1].isupper() else f"Your output equals that of {m.says}"
+    same = "It fails in the same way as" if first.outcome.trouble else "Your output equals that of"
+    clause = m.says if m.says[:1].isupper() else f"{same} {m.says}"
     more = "" if diagnosis.equal == diagnosis.tried else " Another case fails in a way that this does not explain."
     return tuple(s for s in (says, clause.rstrip(".") + "." + more, m.ask) if s)

@@ -102,7 +102,7 @@ def _ragged_cases(seed: int) -> Iterator[Case]:
     yield _one(f"ragged queries: Sq = {Sq}", _head(seed + 2, Sq, 32, 16))
     yield _one(f"ragged features: D = {D}", _head(seed + 3, 16, 32, D))
     yield _one(f"all three: Sq = {Sq}, Sk = {Sk}, D = {D}", _head(seed + 4, Sq, Sk, D))
-    yield _one("scores near ±120", _head(seed + 5, Sq, Sk, D, offset=120.0))
+    yield _one("scores near ±120, Sk = 32", _head(seed + 5, Sq, 32, D, offset=120.0))
     yield _one("scores near ±20 500", _head(seed + 6, 5, Sk, D, offset=20500.0))
     yield _one("the maximum rises or falls by 150", _steep(seed + 10, 7, Sk, D))
     yield _one("one query, three keys, five features", _head(seed + 7, 1, 3, 5))

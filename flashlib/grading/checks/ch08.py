@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from flashlib.algorithms.masks import tiles
-from flashlib.grading.case import Case, Exercise
+from flashlib.grading.case import Case, Exercise, Finding, Judge, Outcome
 from flashlib.grading.checks.ch06 import NO_TF32, ONE_LAUNCH, PRODUCTS, SOFTMAXES
 from flashlib.grading.exactness import Problem
 from flashlib.grading.expected import expect
@@ -78,6 +79,17 @@ def _backward(
     return problem, args, {"causal": True} if kwargs.get("causal") else {}
 
 
+def _kept(tensors: tuple[str, ...], bytes_: int) -> Judge:
+    """Of these tensors every byte is read once; of the others anything may be."""
+    bill = measured("read", dict.fromkeys(tensors, bytes_), "B", "A program loads the tile it keeps once.")
+
+    def judge(outcome: Outcome) -> Finding:
+        read = outcome.measures.get("read", {})
+        return bill(replace(outcome, measures={"read": {t: read.get(t, 0) for t in tensors}}))
+
+    return judge
+
+
 def _kernel_cases(seed: int, names: tuple[str, ...], dots: int) -> Iterator[Case]:
     rng = np.random.default_rng(seed)
     Sq, Sk, D = (int(rng.integers(low, low + 5)) for low in (19, 35, 18))
@@ -105,6 +117,7 @@ def _kernel_cases(seed: int, names: tuple[str, ...], dots: int) -> Iterator[Case
             "dots", dots * visited, "dots", f"{dots} for each of the {visited} tiles of which some query sees a key."
         ),
         measured("written", {n.upper(): rows[n] * 16 * 4 for n in names}, "B", "Each result is written once."),
+        _kept(("K", "V") if "dk" in names else ("Q", "DO"), 4 * 16 * rows[names[0]]),
         NO_TF32,
     )
     name = f"causal, Sq=48 Sk=64: only {visited} of {len(kinds)} tiles are computed"

@@ -112,6 +112,8 @@ def forward_kernel(
             s = s * scale
         unmasked = s
         seen = (cols[None, :] < Sk) & (rows[:, None] >= 0)
+        if BUG == "one lane too many":
+            seen = (cols[None, :] <= Sk) & (rows[:, None] >= 0)
         if BUG == "keys held against Sq":
             seen = (cols[None, :] < Sq) & (rows[:, None] >= 0)
         if CAUSAL and BUG != "no causal mask" and BUG != "not causal" and (j0 >= full or BUG == "mask upside down"):
@@ -297,6 +299,10 @@ TEXTS = {
         "a softmax that does not subtract the row's maximum",
         "exp(120) is more than float32 holds. What may be subtracted from a whole row without changing its softmax?",
     ),
+    "a maximum from zero": (
+        "a running maximum that starts at 0",
+        "If all scores of a row are near −120, what is exp(s − 0) in float32? What is the maximum of no scores at all?",
+    ),
     "one maximum for the tile": (
         "a softmax that subtracts one maximum from all rows of the tile",
         "If one row's scores are near 120 and another's near −120, what is exp(s − m) in the second?",
@@ -431,11 +437,7 @@ STREAMED = [
     ),
     *(_one(*text) for text in _named("the first tile's maximum kept", "maximum of the last tile", "no scale")),
     *(_one(*text) for text in _named("base 2", "no maximum", "one maximum for the tile")),
-    _one(
-        "a maximum from zero",
-        "a running maximum that starts at 0",
-        "If all scores of a row are near −120, what is exp(s − 0) in float32? What is the maximum of no scores at all?",
-    ),
+    *(_one(*text) for text in _named("a maximum from zero")),
     _one(
         "divided in every turn",
         "an accumulator that is divided by l in every turn",
@@ -459,7 +461,7 @@ STREAMED = [
     STRIDES,
     _one(
         "q loaded in every turn",
-        "q is loaded once for each key tile.",
+        "Q is loaded once for each key tile.",
         "Does q change from one key tile to the next?",
         more("read Q"),
     ),
@@ -476,6 +478,12 @@ RAGGED = [
         "a maximum taken while the lanes past Sk still hold a score of 0",
         "If all real scores of a row are near −120 and a hidden lane holds 0, what is exp(s − m)?",
     ),
+    _one(
+        "one lane too many",
+        "attention to one key that does not exist: the first lane past Sk counts as a score of 0",
+        "With 37 keys, what is the number of the last one?",
+    ),
+    *(_one(*text) for text in _named("a maximum from zero")),
     _one(
         "last tile dropped",
         "attention that leaves out the last, ragged key tile",
@@ -639,7 +647,7 @@ FORWARD = [
     ),
     _whole(
         "lse not masked",
-        "lse is stored for rows that do not exist.",
+        "It stores lse of rows that do not exist.",
         "Where does the row after the last one of a head lie in LSE?",
         same_words(partial(forward, bug="lse not masked")),
     ),

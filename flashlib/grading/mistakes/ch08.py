@@ -73,6 +73,11 @@ def _dots(case: Case, outcome: Outcome, finding: Finding) -> bool:
     return case.measured and outcome.measures.get("dots") == case.options.get("every")
 
 
+def _own(case: Case, outcome: Outcome, finding: Finding) -> bool:
+    """More bytes read of the tensors whose tile a program keeps."""
+    return case.measured and finding.result.startswith("read")
+
+
 def _launches(case: Case, outcome: Outcome, finding: Finding) -> bool:
     """All three kernels ran where two were needed."""
     return case.measured and outcome.measures.get("launches") == 3
@@ -184,6 +189,10 @@ _SHARED = (
         "sum kept in HBM", "It loads a result before anything has been written to it",
         "What does `torch.empty` hold, and where can a sum live while the loop runs?",
     ),
+    (
+        "own tile loaded in every turn", "The tile that your program owns is loaded in every turn",
+        "Which tiles does the program keep while it walks, and which change from turn to turn?", _own,
+    ),
     ("every tile visited", SKIPPED, "For which tiles does even the last row of the tile not see the first key?", _dots),
 )  # fmt: skip
 
@@ -218,16 +227,12 @@ DKDV = _gallery(
         "dV is made from P. What do the hidden places of P add to it?",
     ),
     (
-        "begins a tile late", "a loop whose first query tile was rounded up",
-        "If row 21 is the first that sees a key of the tile, in which tile of 16 rows does it lie?",
+        "begins a tile late", "a loop whose first query tile was rounded up, or sought with the last key of the tile",
+        "If row 21 is the first that sees *any* key of the tile, in which tile of 16 rows does it lie?",
     ),
     (
         "begins without the shift", "a loop that begins at row j0",
         "Query i sees key j if j ≤ i + (Sk − Sq). Which row is the first that sees key j0?",
-    ),
-    (
-        "begins with the last key", "a loop that begins at the first row that sees the tile's last key",
-        "Which row is the first that sees *any* key of the tile?",
     ),
     (
         "starts where all is seen", "a loop that begins at the first query tile that sees the whole key tile",

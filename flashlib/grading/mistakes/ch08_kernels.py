@@ -127,8 +127,6 @@ def dkdv_kernel(
             first = tl.cdiv(tl.maximum(tile * BLOCK_N - shift, 0), BLOCK_M) * BLOCK_M
         if BUG == "begins without the shift":
             first = tile * BLOCK_N // BLOCK_M * BLOCK_M
-        if BUG == "begins with the last key":
-            first = tl.maximum(tile * BLOCK_N + BLOCK_N - 1 - shift, 0) // BLOCK_M * BLOCK_M
         if BUG == "starts where all is seen":
             first = tl.cdiv(tl.maximum(tile * BLOCK_N + BLOCK_N - 1 - shift, 0), BLOCK_M) * BLOCK_M
     if BUG == "last tile dropped":
@@ -136,6 +134,8 @@ def dkdv_kernel(
     for i0 in tl.range(first, stop, BLOCK_M):
         rows = i0 + tl.arange(0, BLOCK_M)
         q, do = load_tile(Q, rows, d, Sq, D), load_tile(DO, rows, d, Sq, D)
+        if BUG == "own tile loaded in every turn":
+            k, v = load_tile(K, cols, d, Sk, D), load_tile(V, cols, d, Sk, D)
         if BUG == "no other":
             lse = tl.load(LSE + rows, mask=rows < Sq)
         elif BUG == "lse not masked":
@@ -276,6 +276,8 @@ def dq_kernel(
     for j0 in tl.range(0, stop, BLOCK_N):
         cols = j0 + tl.arange(0, BLOCK_N)
         k, v = load_tile(K, cols, d, Sk, D), load_tile(V, cols, d, Sk, D)
+        if BUG == "own tile loaded in every turn":
+            q, do = load_tile(Q, rows, d, Sq, D), load_tile(DO, rows, d, Sq, D)
         _, ds = _p_ds(q, k, v, do, lse, delta, rows, cols, Sk, shift, scale, CAUSAL, BUG)
         if BUG == "float32 times the inputs":
             share = tl.dot(ds, k, input_precision="ieee")
