@@ -162,7 +162,10 @@ def test_interrupted_and_taken_up(
     some(chosen, students, tmp_path / "in")
     out = tmp_path / "grades.csv"
     with (tmp_path / "said").open("w") as file:  # a pipe would be held open, and waited for, by what is left running
-        process = subprocess.Popen(command(tmp_path / "in", out), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=file)
+        process = subprocess.Popen(
+            command(tmp_path / "in", out), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=file,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores Ctrl-C
+        )  # fmt: skip
     wait_for_lines(tmp_path / "grades.csv.journal", 1)  # the endless one comes second, and is at work for seconds yet
     process.send_signal(how)
     assert process.wait(30) == (-9 if how == signal.SIGKILL else 130)

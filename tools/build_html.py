@@ -128,9 +128,15 @@ def index(course: Course) -> str:
         f'<!doctype html><html lang="en"><head>{head}{view}</head><body class="course"><main>'
         f"<h1>{html.escape(course.title)}</h1><p>{FOR_WHOM}</p>"
         f"<table>{columns}<tbody>{rows}</tbody></table>"
-        '<p><a href="GLOSSARY.html">Glossary</a> · <a href="TEACHING.html">Teaching with this course</a> · '
-        f'<a href="CONTRIBUTING.html">Contributing</a></p>{source}</main></body></html>\n'
+        f"<p>{_documents()}</p>{source}</main></body></html>\n"
     )
+
+
+def _documents() -> str:
+    """Links to the pages of docs/, each by its first heading; the glossary first."""
+    pages = sorted((ROOT / "docs").glob("*.md"), key=lambda p: (p.stem != "GLOSSARY", p.stem))
+    titles = {p.stem: p.read_text(encoding="utf-8").splitlines()[0].lstrip("# ") for p in pages}
+    return " · ".join(f'<a href="{stem}.html">{html.escape(title)}</a>' for stem, title in titles.items())
 
 
 def main() -> int:
