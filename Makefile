@@ -1,7 +1,7 @@
 # make lab    install what is missing, open JupyterLab on the first chapter
 # make test   install what is missing, run every check and test
 # The rest is for those who write the course: `make help`.
-# Without the network: make test LEGS=--allow-offline
+# Without the network: make triton-legs LEGS=--allow-offline
 # If python3 is too old or not the one you want: make lab PYTHON=/path/to/python3.13
 
 PYTHON ?= python3
@@ -16,7 +16,7 @@ LAB_FLAGS ?= $(if $(filter 0,$(shell id -u)),--allow-root)
 help:
 	@echo "make lab        install what is missing and open JupyterLab on the first chapter"
 	@echo "make test       install what is missing and run every check and test"
-	@echo "make triton-legs  the Triton tests on the other supported versions of Triton (in make test too)"
+	@echo "make triton-legs  the Triton tests on the other supported versions of Triton: fetches 3 GB"
 	@echo "make notebooks  run every notebook from top to bottom, with times"
 	@echo "make bench      time and memory of naive, tiled and SDPA attention on this CPU"
 	@echo "make doctor     versions, chip, and what each chapter will do on this machine"
@@ -37,7 +37,6 @@ test: .venv/.ok
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(PY) -m pytest
-	$(PY) -m tools.triton_legs $(LEGS)
 
 # The Triton tests on the oldest and the newest Triton, and the inner loops on the one their limits are for. Each is
 # fetched once, 1 GB in build/. Some only: make triton-legs LEGS="3.6.0"

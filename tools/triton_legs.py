@@ -112,7 +112,7 @@ def main() -> int:
             if result.state == "failed":
                 print(result.text, flush=True)
             elif result.state == "not fetched":
-                print("    offline? `make test LEGS=--allow-offline` goes on without it")
+                print("    offline? `make triton-legs LEGS=--allow-offline` goes on without it")
     return int(bad)
 
 

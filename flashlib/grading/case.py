@@ -23,7 +23,7 @@ class Value(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """An exception: class name, message, the learner's line that raised it (text, number); ``notes`` beside it."""
+    """An exception: class name, message, the learner's line that raised it (text, number)."""
 
     kind: str
     message: str

@@ -27,7 +27,7 @@ class Failure(NamedTuple):
 
 
 class Diagnosis(NamedTuple):
-    """The mistake that the outcome equals, on how many of the failing cases tried it does, and a fresh difference."""
+    """The mistake that the outcome equals, and on how many of the failing cases tried it does."""
 
     mistake: Mistake
     equal: int
