@@ -152,3 +152,10 @@ def test_normal_form_names_cells_without_names() -> None:
     raw = [{"cell_type": kind, "id": cid, "metadata": {}, "source": source} for kind, cid, source in given]
     ids = [c["id"] for c in json.loads(normal(json.dumps({"cells": raw})))["cells"]]
     assert ids == ["the-merge-law", "cell-01", "keep", "keep-2"]
+
+
+def test_links_that_a_cell_printed_lead_to_pages() -> None:
+    out = nbformat.v4.new_output("display_data", {"text/html": '<a href="03_online_softmax.ipynb">chapter 03</a>'})
+    nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1", outputs=[out])])
+    body, _ = build_html.page(nb, "t", "")
+    assert 'href="03_online_softmax.html"' in body and ".ipynb" not in body

@@ -106,6 +106,9 @@ def page(nb: nbformat.NotebookNode, title: str, nav: str, folder: str = "noteboo
         exporter.log.removeHandler(heard)
     # nbconvert's template loads MathJax, RequireJS and Mermaid from the network, whether they are needed or not.
     body = re.sub(r"<script\b.*?</script>", "", body, flags=re.S)
+    # Links that a cell printed, in a table of sources say; those in text were turned before.
+    chapters = {c.file for c in load().chapters}
+    body = re.sub(r'href="(\w+)\.ipynb"', lambda m: f'href="{m[1]}.html"' if m[1] in chapters else m.group(0), body)
     body = body.replace("</head>", STYLE + "</head>", 1)
     body = re.sub(r"(<body[^>]*>)", lambda m: m.group(1) + nav, body, count=1)
     again = nav.replace('aria-label="Chapters"', 'aria-label="Chapters, again"')
