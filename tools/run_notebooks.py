@@ -25,9 +25,19 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from flashlib.show.units import nbytes
 from tools.course import NOTEBOOKS, load
 
-PROBE = "torch-probe"  # a cell appended to the copy that runs: was torch imported?
+PROBE = "probe"  # a cell appended to the copy that runs: was torch imported, and how much memory did the kernel take?
+ASK = """
+import sys
+try:
+    import resource
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+except ImportError:  # Windows
+    peak = 0
+print("torch" in sys.modules, peak)
+"""
 
 
 @dataclass
@@ -37,6 +47,7 @@ class Run:
     path: Path
     notebook: nbformat.NotebookNode
     seconds: float = 0.0
+    peak_bytes: int = 0  # the kernel's largest resident memory; 0 where the system does not say
     error: str = ""
     slowest: tuple[str, float] = ("", 0.0)
     warned: list[str] = field(default_factory=list)
@@ -69,7 +80,7 @@ def execute(path: Path, limit_s: float, *, static: bool = False, torch_allowed: 
         Called after each cell with (number of cells done, number of all cells).
     """
     nb = nbformat.read(path, as_version=4)
-    nb.cells.append(nbformat.v4.new_code_cell("import sys; print('torch' in sys.modules)", id=PROBE))
+    nb.cells.append(nbformat.v4.new_code_cell(ASK, id=PROBE))
     run = Run(path, nb)
     began: dict[str, float] = {}
     start = time.perf_counter()
@@ -116,7 +127,9 @@ def execute(path: Path, limit_s: float, *, static: bool = False, torch_allowed: 
         log.setLevel(level)
     run.seconds = time.perf_counter() - start
     probe = nb.cells.pop()
-    if run.ok and not torch_allowed and "True" in "".join(o.get("text", "") for o in probe.outputs):
+    said = "".join(o.get("text", "") for o in probe.outputs).split()
+    run.peak_bytes = int(said[1]) if len(said) == 2 else 0
+    if run.ok and not torch_allowed and said[:1] == ["True"]:
         run.error = "torch was imported; course.toml says that this chapter uses NumPy alone"
     if run.ok and run.seconds > limit_s:
         run.error = f"took {run.seconds:.0f} s; course.toml allows {limit_s:.0f} s"
@@ -169,10 +182,19 @@ def main(argv: list[str] | None = None) -> int:
             )
             if not run.ok:
                 progress.console.print(run.error + "\n", markup=False, highlight=False, soft_wrap=True)
-    table = Table("notebook", "seconds", "limit", "slowest cell", "wrote to stderr", "result", title="make notebooks")
+    table = Table(
+        "notebook", "seconds", "limit", "memory", "slowest cell", "wrote to stderr", "result", title="make notebooks"
+    )
     for run, allowed in runs:
         slow = f"{run.slowest[0]} ({run.slowest[1]:.1f} s)"
-        row = (run.path.stem, f"{run.seconds:.1f}", f"{allowed:.0f}", slow, ", ".join(run.warned) or "-")
+        row = (
+            run.path.stem,
+            f"{run.seconds:.1f}",
+            f"{allowed:.0f}",
+            nbytes(run.peak_bytes),
+            slow,
+            ", ".join(run.warned) or "-",
+        )
         table.add_row(*row, "ok" if run.ok else "[bold]FAILED[/bold]")
     console.print(table)
     total = sum(run.seconds for run, _ in runs)
