@@ -66,17 +66,19 @@ def work(layouts: Mapping[str, Sequence[Sequence[float]]], *, title: str) -> Fig
         world, steps = len(rows), len(rows[0])
         for t in range(steps):
             slowest = max(row[t] for row in rows)
+            ax.text((t + 0.5) * (world + 1) - 1, 1.12 * top, f"step {t}", ha="center", fontsize=SMALL,
+                    bbox={"boxstyle": "round,pad=0.15", "facecolor": PAPER, "edgecolor": "none"})  # fmt: skip
             for r, row in enumerate(rows):
                 x = t * (world + 1) + r
                 ax.bar(x, row[t], 0.8, color=LOOK["tiled"].color, edgecolor=INK)
                 if slowest > row[t]:  # it waits for the slowest
                     ax.bar(x, slowest - row[t], 0.8, bottom=row[t], color=PAPER, edgecolor=GREY, hatch="////")
         ax.set_title(name, loc="left", fontsize=TEXT)
-        ax.set_ylim(0, 1.05 * top)
+        ax.set_ylim(0, 1.3 * top)
         ax.set_ylabel("pairs")
         places = [t * (world + 1) + r for t in range(steps) for r in range(world)]
         ax.set_xticks(places, [str(r) for _ in range(steps) for r in range(world)], fontsize=SMALL)
         ax.tick_params(axis="x", length=0)
         ax.grid(False, axis="x")
-    axes[-1, 0].set_xlabel("rank, for each step in turn; hatched: it waits for the slowest")
+    axes[-1, 0].set_xlabel("rank; a step lasts as long as its tallest bar; hatched: waiting")
     return fig

@@ -69,7 +69,7 @@ def cut(lengths: Sequence[int], room: int, splits: Sequence[tuple[int, int]], *,
     ax.set_xlim(0, room)
     ax.set_ylim(len(lengths), 0)
     ax.set_yticks([b + 0.5 for b in range(len(lengths))], [f"sequence {b}" for b in range(len(lengths))])
-    ax.set_xlabel("place in the cache; thick lines: where it is cut")
+    ax.set_xlabel("place in the cache; in a part: the keys it holds; thick lines: where the cache is cut")
     ax.tick_params(axis="y", length=0)
     ax.grid(False)
     return fig
