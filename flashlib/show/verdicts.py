@@ -103,9 +103,9 @@ class Verdicts:
         return [n for n in numbers if n not in have]
 
     def table(self, caption: str | None = None) -> None:
-        """All verdicts so far as one table."""
-        rows = [(v.number, v.claim, v.ruling, v.because, "; ".join(text for text, _ in v.sources)) for v in self]
-        table(rows, ("no.", "claim", "verdict", "evidence", "source"), caption)
+        """All verdicts so far as one table; evidence and source stand with each verdict."""
+        rows = [(v.number, v.claim, v.ruling, v.right) for v in self]
+        table(rows, ("no.", "claim", "verdict", "what holds"), caption)
 
 
 def could_differ(rule: Callable[..., str], values: list[Any], ruling: str) -> bool:
