@@ -79,6 +79,28 @@ def _backward(
     return problem, args, {"causal": True} if kwargs.get("causal") else {}
 
 
+def _small_shares(rng: np.random.Generator, of_keys: bool) -> tuple[Problem, tuple[Any, ...]]:
+    """float16 inputs of which the first tile gives nearly all and 40 more give a little each: half a unit in the last
+    place of the sum so far and less, so that a sum kept in 16 bits stays where it is, 1 % too small."""
+    import torch
+
+    few, many, D = 16, 16 * 41, 16
+    q, k, v, do = (
+        0.1 * rng.standard_normal((n, D)) for n in ((few, many, many, few) if not of_keys else (many, few, few, many))
+    )
+    late = np.arange(many) >= 16
+    if of_keys:  # dk and dv: the rows of the first tile are loud, and all point the same way
+        q[:, 0], do[:] = 1.0, np.where(late, 0.8 * 2.0**-11, 1.0)[:, None] * (900 + 300 * rng.random(D))
+    else:  # dq: the keys of the first tile get nearly all of P, and every dS · k is positive
+        q[:, :2], k[:, 1], v[:, 0], do[:, 0] = [0, D**0.5], np.where(late, -np.log(0.9 * 2.0**11), 0.0), 1.0, 1.0
+        v[:16, 0] = np.where(np.arange(16) % 2, 1.25, -1.25)
+        k[:, 0] = np.sign(v[:, 0])
+    x = [_torch(a[None, None], torch.float16) for a in (q, k, v, do)]
+    problem = Problem(*x)
+    delta = (to_numpy(x[3]).astype(float) * problem.forward.o).sum(-1)
+    return problem, (*x, _torch(problem.forward.lse), _torch(delta), problem.scale)
+
+
 def _kept(tensors: tuple[str, ...], bytes_: int) -> Judge:
     """Of these tensors every byte is read once; of the others anything may be."""
     bill = measured("read", dict.fromkeys(tensors, bytes_), "B", "A program loads the tile it keeps once.")
@@ -108,6 +130,9 @@ def _kernel_cases(seed: int, names: tuple[str, ...], dots: int) -> Iterator[Case
     ):
         problem, args, kwargs = _backward(seed, *sizes, **options)
         yield Case(name, args, exact(problem, *names, library="torch"), kwargs, "watch", tile=TILE)
+    problem, args = _small_shares(rng, "dk" in names)
+    name = "float16, 41 tiles: one large share and many small ones"
+    yield Case(name, args, exact(problem, *names, library="torch"), {}, "watch", tile=TILE)
     _, args, kwargs = _backward(seed, 48, 64, causal=True)
     kinds = [kind for *_, kind in tiles(48, 64, *TILE, causal=True)]
     visited = sum(kind != "skip" for kind in kinds)

@@ -178,6 +178,10 @@ _SHARED = (
     ("NaN of blind rows", BLIND, WHATEVER),
     ("NaN of blind rows, every tile visited", BLIND, WHATEVER),
     ("last tile dropped", "a loop over whole tiles only", LAST),
+    (
+        "sums in 16 bits", "sums over the tiles that are kept in 16 bits",
+        "A float16 has 11 bits. What becomes of 2048 + 0.8, and in which dtype does your sum live while the loop runs?",
+    ),
     ("float32 times the inputs", "It multiplies a float32 tile with one of the inputs' dtype", DTYPE),
     ("one head for all", "All heads write to the first head's place", HEADS, "same words"),
     ("store not masked", "It writes rows that do not exist", EDGE, "same words"),

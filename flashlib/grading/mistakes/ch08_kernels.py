@@ -158,6 +158,8 @@ def dkdv_kernel(
             if BUG == "overwritten" or BUG == "dV overwritten":
                 keep_v = dv * 0.0
             dk, dv = keep_k + share_k, keep_v + share_v
+            if BUG == "sums in 16 bits":
+                dk, dv = dk.to(k.dtype).to(tl.float32), dv.to(k.dtype).to(tl.float32)
     if BUG == "scale twice":
         dk = dk * scale
     if BUG != "no scale":
@@ -288,6 +290,8 @@ def dq_kernel(
         else:
             share = tl.dot(ds.to(k.dtype), k, input_precision="ieee")
         dq = share if BUG == "overwritten" else dq + share
+        if BUG == "sums in 16 bits":
+            dq = dq.to(q.dtype).to(tl.float32)
         if BUG == "scale in every turn":
             dq = dq * scale
     if BUG == "scale twice":
