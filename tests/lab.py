@@ -22,29 +22,20 @@ from pathlib import Path
 from typing import Any
 
 from files import ROOT, repository_files
+from tools.browser import browser, chromium
+from tools.browser import missing as no_browser
+
+__all__ = ["Notebook", "browser", "chromium", "copy_course", "missing", "server"]
 
 SLOW_MS = 180_000  # how long anything may take before a test gives up: a busy machine is slow, not broken
 LOCAL = re.compile(r"(https?|wss?)://127\.0\.0\.1[:/]|(data|blob|about):")
 
 
-def chromium() -> str | None:
-    """The path of an installed Chromium or Chrome, else of the one playwright has fetched; None if there is neither."""
-    for name in ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"):
-        if found := shutil.which(name):
-            return found
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as p:
-        own = p.chromium.executable_path
-    return own if Path(own).is_file() else None
-
-
 def missing() -> str:
     """Why there can be no browser test here; "" if there can."""
-    for package in ("playwright", "jupyterlab"):
-        if importlib.util.find_spec(package) is None:
-            return f"{package} is not installed"
-    return "" if chromium() else "no Chromium is installed"
+    if importlib.util.find_spec("jupyterlab") is None:
+        return "jupyterlab is not installed"
+    return no_browser()
 
 
 def copy_course(folder: Path, *parts: str) -> Path:
@@ -110,29 +101,6 @@ def _answers(address: str) -> bool:
             return True
     except OSError:
         return False
-
-
-@contextlib.contextmanager
-def browser() -> Iterator[Any]:
-    """Headless Chromium that can reach this machine and nothing else."""
-    from playwright.sync_api import sync_playwright
-
-    flags = [
-        "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--disable-background-networking",
-        "--disable-component-update", "--disable-sync", "--no-first-run",
-        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-    ]  # fmt: skip
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
-        flags.append("--no-sandbox")  # Chromium's sandbox refuses root, and containers have no other user
-    path = chromium()
-    if path is None:
-        raise RuntimeError("no Chromium is installed")
-    with sync_playwright() as p:
-        found = p.chromium.launch(executable_path=path, args=flags)
-        try:
-            yield found
-        finally:
-            found.close()
 
 
 class Notebook:

@@ -25,6 +25,7 @@ def figure(
     dtype: str = "float16",
     *,
     title: str,
+    span: tuple[float, float] | None = None,
 ) -> Figure:
     """Draw the roofs of one or several chips and where pipelines stand under them.
 
@@ -39,6 +40,8 @@ def figure(
         Which of the chips' peaks to draw.
     title : str
         What to see.
+    span : (float, float), optional
+        Lowest and highest intensity of the axis, for pictures that are compared; by default what the marks need.
 
     Raises
     ------
@@ -55,7 +58,7 @@ def figure(
             raise ValueError(f"point {name!r}: FLOP and bytes must be positive, got {flops:g} and {moved:g}")
     intensity: dict[str, float] = {name: flops / moved for name, flops, moved, *_ in rows}
     ridges = [chip.flops[dtype] / chip.bandwidth for chip in chips]
-    low, high = _range([*intensity.values()], ridges)
+    low, high = span or _range([*intensity.values()], ridges)
 
     fig, ax = canvas(title=title)
     ax.set_xscale("log")

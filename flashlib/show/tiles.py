@@ -26,6 +26,7 @@ def tile_map(
     *,
     title: str | None = None,
     kind: Callable[[int, int, int, int], str] | None = None,
+    window: int | None = None,
 ) -> Figure:
     """Draw which tiles of the score matrix are skipped, need a mask, or are computed whole.
 
@@ -41,6 +42,8 @@ def tile_map(
         By default the counts, which are computed from the tiles drawn.
     kind : callable, optional
         ``kind(i0, i1, j0, j1)`` gives "skip", "partial" or "full" for another mask than the causal one.
+    window : int, optional
+        With `causal`: of those keys query i sees only the last ``window``. Its sight is drawn; the kinds are `kind`'s.
     """
     kinds = tile_kinds(Nq, Nk, block_q, block_k, causal, kind)
     number = {k: sum(v == k for v in kinds.values()) for k in ("full", "partial", "skip")}
@@ -70,12 +73,14 @@ def tile_map(
             ax.add_collection(shapes)
         edge = GREY if what == "skip" else INK
         handles.append(Patch(facecolor=face, hatch=hatch, edgecolor=edge, label=f"{text} ({number[what]})"))
-    if causal and kind is None:
+    if causal and (kind is None or window is not None):
         i = np.arange(Nq + 1)
         line = 3.2 if len(kinds) <= 400 else 1.6
-        edge_j = np.repeat(np.clip(i[:-1] + Nk - Nq + 1, 0, Nk), 2)
-        ax.plot(edge_j, np.repeat(i, 2)[1:-1], color=INK, linewidth=line, marker="", linestyle="-")
-        handles.append(Line2D([], [], color=INK, linewidth=line, marker="", label="where a query's sight ends"))
+        for back in (0,) if window is None else (0, window):
+            edge_j = np.repeat(np.clip(i[:-1] + Nk - Nq + 1 - back, 0, Nk), 2)
+            ax.plot(edge_j, np.repeat(i, 2)[1:-1], color=INK, linewidth=line, marker="", linestyle="-")
+        what = "where a query's sight ends" if window is None else "between them: a query's sight"
+        handles.append(Line2D([], [], color=INK, linewidth=line, marker="", label=what))
     ax.set_xlim(0, Nk)
     ax.set_ylim(Nq, 0)
     ax.set_box_aspect(float(tall / wide))
