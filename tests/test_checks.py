@@ -340,3 +340,58 @@ def test_a_stream_tells_how_often_it_was_asked_past_its_end():
     case = Case("tiles", (Stream([np.ones(2)] * 3),), matches(value("n", 3)))
     assert harness.run(lambda tiles: len(list(tiles)), case).measures["ends"] == 1
     assert harness.run(lambda tiles: len(list(tiles)) + len(list(tiles)), case).measures["ends"] == 2
+
+
+def _slot_case(*, cheap=False):
+    import torch
+
+    from flashlib.grading.slot import Slot
+
+    q = torch.from_numpy(np.random.default_rng(0).standard_normal((3, 2, 4, 5, 3)))
+    return q, Case("slot", (*q, Slot(7, cheap=cheap)), matches(value("n", 1)))
+
+
+def test_a_slot_computes_attention_and_notes_how_it_was_called():
+    from flashlib.grading.exactness import Problem
+
+    q, case = _slot_case()
+    one = harness.run(lambda q, k, v, attend: attend(q, k, v, causal=True), case)
+    Problem(*q, causal=True).compare(o=one.results[0].array).raise_if_wrong()
+    shape = "2 × 4 × 5 × 3"
+    assert one.measures["attend"] == [{"q": shape, "k": shape, "v": shape, "causal": True, "dropout_p": 0.0}]
+    two = harness.run(lambda q, k, v, attend: attend(q, k, v) + attend(q, k, v, dropout_p=0.5), case)
+    assert [(c["causal"], c["dropout_p"]) for c in two.measures["attend"]] == [(False, 0.0), (False, 0.5)]
+    again = harness.run(lambda q, k, v, attend: attend(q, k, v) + attend(q, k, v, dropout_p=0.5), case)
+    assert np.array_equal(two.results[0].array, again.results[0].array), "the same mask every time"
+    assert harness.run(lambda q, k, v, attend: q, case).measures["attend"] == []
+
+
+def test_a_slot_refuses_what_no_attention_takes_and_may_be_cheap():
+    q, case = _slot_case(cheap=True)
+    cheap = harness.run(lambda q, k, v, attend: attend(q, k, v), case)
+    assert np.array_equal(cheap.results[0].array, q[2].numpy())
+    wrong = harness.run(lambda q, k, v, attend: attend(q, k, v, is_causal=True), case)
+    assert wrong.trouble.kind == "TypeError" and "got is_causal" in wrong.trouble.message
+    flat = harness.run(lambda q, k, v, attend: attend(q[0], k[0], v[0]), case)
+    assert flat.trouble.kind == "ValueError" and "(B, H, S, D)" in flat.trouble.message
+
+
+def test_a_slots_notes_come_through_the_pipe():
+    from flashlib.grading import wire
+
+    _, case = _slot_case()
+    sent = harness.run(lambda q, k, v, attend: attend(q, k, v, causal=True, dropout_p=0.25), case)
+    head, body = (lambda m: (m[8 : 8 + int.from_bytes(m[:4], "little")], m[8 + int.from_bytes(m[:4], "little") :]))(
+        wire.pack(sent, 1 << 20)
+    )
+    assert wire.unpack(head, body).measures == sent.measures
+
+
+def test_the_numbers_that_products_read_are_counted():
+    import torch
+
+    q, k = torch.ones(2, 4, 3), torch.ones(2, 5, 3)
+    case = Case("read", (q, k), matches(value("n", 1)), how="matmuls")
+    assert harness.run(lambda q, k: q @ k.mT, case).measures["operands"] == q.numel() + k.numel()
+    looped = harness.run(lambda q, k: [q[:, i : i + 1] @ k.mT for i in range(4)], case)
+    assert looped.measures["operands"] == q.numel() + 4 * k.numel()

@@ -35,12 +35,13 @@ class Functions(TorchFunctionMode):
 class Matmuls(TorchDispatchMode):
     """Counts matrix products: ``number`` and ``flops`` = Σ 2 · m · n · k, forward and backward alike.
 
-    ``side`` is the largest m or n, ``longest`` the largest k of all products, ``dtypes`` the names of their dtypes.
+    ``side`` is the largest m or n, ``longest`` the largest k of all products, ``dtypes`` the names of their dtypes,
+    ``operands`` how many numbers the products read: both factors of each, a number that is read twice counted twice.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.number = self.flops = self.side = self.longest = 0
+        self.number = self.flops = self.side = self.longest = self.operands = 0
         self.dtypes: set[str] = set()
 
     @classmethod
@@ -60,6 +61,7 @@ class Matmuls(TorchDispatchMode):
             a, b = (args[i] for i in where)
             columns = b.shape[-1] if b.dim() > 1 else 1
             self.number += 1
+            self.operands += a.numel() + b.numel()
             self.flops += 2 * math.prod(a.shape) * columns
             self.side = max(self.side, columns, a.shape[-2] if a.dim() > 1 else 1)
             self.longest = max(self.longest, a.shape[-1])

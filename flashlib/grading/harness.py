@@ -23,6 +23,7 @@ import numpy as np
 
 from flashlib.grading.case import Case, Outcome, Stream, Trouble, Value
 from flashlib.grading.rounding import dtype_name, to_numpy
+from flashlib.grading.slot import Slot
 
 Called = tuple[Any, dict[str, Any]]  # what the function returned, what was measured
 _HERE = str(Path(__file__).resolve().parents[1])
@@ -47,7 +48,7 @@ def run(fn: Callable[..., Any], case: Case, *, may_change: tuple[str, ...] = ())
             raise
         except BaseException as error:
             return Outcome(
-                trouble=trouble(error), measures=_ends(args), called=tuple(called), seconds=time.perf_counter() - start
+                trouble=trouble(error), measures=_noted(args), called=tuple(called), seconds=time.perf_counter() - start
             )
     changed = tuple(
         name
@@ -57,14 +58,14 @@ def run(fn: Callable[..., Any], case: Case, *, may_change: tuple[str, ...] = ())
         ]
         if name not in may_change and not _same(now, before)
     )
-    return Outcome(results, None, changed, {**measures, **_ends(args)}, tuple(called), time.perf_counter() - start)
+    return Outcome(results, None, changed, {**measures, **_noted(args)}, tuple(called), time.perf_counter() - start)
 
 
-def _ends(args: Any) -> dict[str, int]:
-    """How often the stream among the arguments was asked for more past its end."""
-    return (
-        {"ends": max(a.ends for a in args if isinstance(a, Stream))} if any(isinstance(a, Stream) for a in args) else {}
-    )
+def _noted(args: Any) -> dict[str, Any]:
+    """What arguments have noted: how often a stream was asked for more past its end, how a slot was called."""
+    ends = [a.ends for a in args if isinstance(a, Stream)]
+    slots = [a for a in args if isinstance(a, Slot)]
+    return ({"ends": max(ends)} if ends else {}) | ({"attend": slots[0].calls} if slots else {})
 
 
 # -- the harnesses -------------------------------------------------------------------------------------------------
@@ -182,14 +183,14 @@ def _placed(args: Any, options: Any) -> tuple[Any, list[Any]]:
 
 def _matmuls(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Called:
     """One call with its matrix products counted: ``matmuls`` and ``flops`` = Σ 2 · m · n · k, the largest m or n
-    (``side``) and k (``longest``), and the ``dtypes`` of what was multiplied (torch only)."""
+    (``side``) and k (``longest``), the ``operands`` read, and the ``dtypes`` of what was multiplied (torch only)."""
     from flashlib.grading.counted import Matmuls
 
     with Matmuls() as counted:
         out = fn(*args, **kwargs)
     return out, {
         "matmuls": counted.number, "flops": counted.flops, "side": counted.side, "longest": counted.longest,
-        "dtypes": ", ".join(sorted(counted.dtypes)),
+        "operands": counted.operands, "dtypes": ", ".join(sorted(counted.dtypes)),
     }  # fmt: skip
 
 
@@ -315,7 +316,7 @@ def copied(x: Any) -> Any:
         x = x.detach()
         with_gaps = x.numel() and 0 not in x.stride() and x.untyped_storage().nbytes() > x.nbytes
         return x.new_empty_strided(x.size(), x.stride()).copy_(x) if with_gaps else x.clone()
-    if isinstance(x, Stream):
+    if isinstance(x, (Stream, Slot)):
         return x.fresh()
     if isinstance(x, dict):
         return {k: copied(v) for k, v in x.items()}
