@@ -10,7 +10,7 @@ PY := $(BIN)/python
 # JupyterLab refuses to run as root unless told; containers have no other user.
 LAB_FLAGS ?= $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help lab test triton-legs notebooks fix html bench doctor zip clean
+.PHONY: help lab test triton-legs notebooks fix html slides bench doctor zip clean
 .DEFAULT_GOAL := help
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make doctor     versions, chip, and what each chapter will do on this machine"
 	@echo "make fix        bring notebooks, code and README into their one form"
 	@echo "make html       the course as web pages, with results, in build/html"
+	@echo "make slides     the lectures, in build/slides, for a browser without a network"
 	@echo "make zip        flash-course.zip, to upload to Colab"
 	@echo "make clean      remove .venv and everything built"
 
@@ -56,6 +57,10 @@ fix: .venv/.ok
 
 html: .venv/.ok
 	$(PY) -m tools.build_html
+
+# Some only: make slides ONLY="03 04"
+slides: .venv/.ok
+	$(PY) -m tools.build_slides $(ONLY)
 
 bench: .venv/.ok
 	$(PY) -m flashlib bench --cpu

@@ -1,4 +1,4 @@
-"""The course in an environment with Colab's versions: every first cell, and one chapter whole.
+"""The course in an environment with Colab's versions: every first cell, and the chapters with a player or explorers.
 
 The environment is built once into .venv-colab and kept. torch is lent from the environment that runs the tests (linked,
 not installed): Colab brings its own torch too, and nothing here may fetch a CUDA build.
@@ -6,6 +6,7 @@ not installed): Colab brings its own torch too, and nothing here may fetch a CUD
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.metadata as metadata
 import json
@@ -18,6 +19,7 @@ import sysconfig
 import time
 import tomllib
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -29,7 +31,12 @@ from tools.course import NOTEBOOKS
 HERE = ROOT / "tests" / "colab"
 VENV = ROOT / ".venv-colab"
 PINS = HERE / "pins.txt"
-WHOLE = "03_online_softmax"
+WHOLE = ("00_start_here", "03_online_softmax", "04_tiled_forward", "07_triton_forward")
+FEW = "03_online_softmax"
+# What puts a picture with controls out.
+CONTROLLED = ("explore", "play")
+ALT = re.compile(r'<img [^>]*\balt="[^"]{20,}"')
+VIEW = "application/vnd.jupyter.widget-view+json"
 pytestmark = pytest.mark.colab
 
 
@@ -100,7 +107,7 @@ def _place(notebook: Path, content: Path, url: str = "") -> Path:
     return copy
 
 
-def _run(python: Path, mode: str, notebooks: list[Path], tmp_path: Path) -> list[dict]:
+def _run(python: Path, mode: str, notebooks: list[Path], tmp_path: Path, lent: Sequence[Path] = ()) -> list[dict]:
     """Run notebooks as Colab would: google.colab imported by IPython at its start, a folder of their own."""
     startup = tmp_path / "ipython" / "profile_default" / "startup"
     startup.mkdir(parents=True)
@@ -108,7 +115,7 @@ def _run(python: Path, mode: str, notebooks: list[Path], tmp_path: Path) -> list
     drop = ("MPLBACKEND", "PYTHONPATH", "VIRTUAL_ENV", "FLASHLIB_STATIC", "TRITON_INTERPRET", "JUPYTER_PATH")
     env = {k: v for k, v in os.environ.items() if k not in drop}
     env |= {
-        "PYTHONPATH": str(HERE / "stub"),
+        "PYTHONPATH": os.pathsep.join(map(str, [HERE / "stub", *lent])),
         "IPYTHONDIR": str(tmp_path / "ipython"),
         "JUPYTER_DATA_DIR": str(tmp_path / "jupyter"),
         "COLAB_RELEASE_TAG": "test",
@@ -145,11 +152,49 @@ def test_first_cells(colab: Path, content: Path, tmp_path: Path) -> None:
         assert not row["versions"]["torch"], f"{row['name']}: the setup cell imports torch"
 
 
-def test_whole_chapter(colab: Path, content: Path, tmp_path: Path) -> None:
-    """One chapter from top to bottom, its figures shown as pictures with a text beside them."""
-    (row,) = _run(colab, "whole", [_place(NOTEBOOKS / f"{WHOLE}.ipynb", content)], tmp_path)
+def _lend_triton(folder: Path) -> Path:
+    """A folder with this environment's Triton, for PYTHONPATH; elsewhere a chapter's own cell would install one."""
+    folder.mkdir()
+    triton = metadata.distribution("triton")
+    for name in {file.parts[0] for file in triton.files or [] if file.parts[0] != ".."}:
+        (folder / name).symlink_to(triton.locate_file(name))
+    return folder
+
+
+def controlled(source: str) -> int:
+    """How many calls of a cell show a picture with controls."""
+    code = "\n".join(line for line in source.splitlines() if not line.lstrip().startswith(("%", "!")))
+    calls = [n.func for n in ast.walk(ast.parse(code)) if isinstance(n, ast.Call)]
+    names = [f.attr if isinstance(f, ast.Attribute) else getattr(f, "id", "") for f in calls]
+    return sum(name in CONTROLLED for name in names)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_chapter(colab: Path, content: Path, tmp_path: Path, name: str) -> None:
+    """From top to bottom; each player and explorer is a widget, a picture with alternative text, and that text."""
+    lent = [_lend_triton(tmp_path / "lent")] if name.startswith("07") else []
+    (row,) = _run(colab, "whole", [_place(NOTEBOOKS / f"{name}.ipynb", content)], tmp_path, lent)
     _assert_sound(row)
-    assert {"text/html", "image/png", "text/plain"} <= set(row["kinds"]), row["kinds"]
+    pictures = widgets = 0
+    for cell in row["cells"]:
+        shown = [o for o in cell["outputs"] if VIEW in o["kinds"]]
+        wanted = controlled(cell["source"])
+        assert len(shown) == wanted, f"{cell['id']}: {wanted} pictures with controls, {len(shown)} widgets"
+        for output in cell["outputs"]:
+            if not {VIEW, "image/png"} & set(output["kinds"]):
+                continue
+            assert {"text/html", "image/png", "text/plain"} <= set(output["kinds"]), cell["id"]
+            assert ALT.search(output["html"]) and len(output["text"]) >= 20, f"{cell['id']}: no words for a picture"
+            assert VIEW not in output["kinds"] or ALT.search(output["widget"] or ""), f"{cell['id']}: an empty widget"
+            pictures += 1
+        widgets += wanted
+    print(f"{name}: {pictures} pictures, {widgets} of them with controls")
+    assert pictures and (widgets or name == "00_start_here")
+
+
+def test_a_picture_with_controls_is_recognised() -> None:
+    assert controlled("display.explore(draw, alt=alt, n=[1, 2])") == controlled("%time\nseen = player.play(m, q)") == 1
+    assert controlled("explore = 1\nshow(fig, alt=alt)") == 0
 
 
 def test_torch_is_lent(colab: Path) -> None:
@@ -170,12 +215,12 @@ def test_clone(colab: Path, tmp_path: Path) -> None:
     git = ["git", "-C", str(upstream), "-c", "user.name=test", "-c", "user.email=test@example.org"]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "course"]):
         subprocess.run([*git, *words], check=True)
-    (row,) = _run(colab, "first", [_place(NOTEBOOKS / f"{WHOLE}.ipynb", content, upstream.as_uri())], tmp_path)
+    (row,) = _run(colab, "first", [_place(NOTEBOOKS / f"{FEW}.ipynb", content, upstream.as_uri())], tmp_path)
     _assert_sound(row)
     assert (content / "flash-course" / "flashlib" / "setup.py").is_file()
 
 
 def test_lost(colab: Path, tmp_path: Path) -> None:
     """Without an address and without an upload the first cell says how to bring the course."""
-    (row,) = _run(colab, "first", [_place(NOTEBOOKS / f"{WHOLE}.ipynb", tmp_path)], tmp_path)
+    (row,) = _run(colab, "first", [_place(NOTEBOOKS / f"{FEW}.ipynb", tmp_path)], tmp_path)
     assert "make zip" in row["error"] and "upload flash-course.zip" in row["error"]

@@ -23,12 +23,13 @@ from tools.course import NOTEBOOKS
 
 COURSE = course_data.load()
 NOTEBOOK_FILES = sorted(NOTEBOOKS.glob("*.ipynb"))
+WORKBOOKS = sorted((ROOT / "exercises").glob("*.ipynb")) + sorted((ROOT / "solutions").glob("*.ipynb"))
 MARKDOWN_FILES = [p for p in repository_files() if p.suffix == ".md"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PACKAGE = sorted((ROOT / "flashlib").rglob("*.py"))
 each_notebook = pytest.mark.parametrize("path", NOTEBOOK_FILES, ids=lambda p: p.stem)
 each_text = pytest.mark.parametrize(
-    "path", MARKDOWN_FILES + NOTEBOOK_FILES, ids=lambda p: p.relative_to(ROOT).as_posix()
+    "path", MARKDOWN_FILES + NOTEBOOK_FILES + WORKBOOKS, ids=lambda p: p.relative_to(ROOT).as_posix()
 )
 
 
@@ -215,7 +216,7 @@ def test_cells_are_short(path: Path) -> None:
             assert words <= 180, f"{cell['id']}: {words} words"
 
 
-@each_notebook
+@pytest.mark.parametrize("path", NOTEBOOK_FILES + WORKBOOKS, ids=lambda p: p.stem)
 def test_figures_have_alt_text(path: Path) -> None:
     for cell in cells(path):
         if cell["cell_type"] != "code":
@@ -261,6 +262,10 @@ def test_headings(path: Path) -> None:
     assert not re.search(r"^#{1,6}\s*$", text, re.M), "an empty heading"
 
 
+# A list of a page's links, read out one after another, must make sense.
+VAGUE = ("here", "click here", "click", "this", "link", "this link", "this page", "more", "read more", "see")
+
+
 @each_text
 def test_images_and_links_say_what_they_are(path: Path) -> None:
     text = prose(path)
@@ -268,7 +273,7 @@ def test_images_and_links_say_what_they_are(path: Path) -> None:
     for tag in re.findall(r"<img\b[^>]*>", text):
         assert re.search(r'\balt="[^"]+"', tag), f"an image without alt text: {tag}"
     for words in re.findall(r"(?<!!)\[([^\]]+)\]\(", text):
-        assert words.strip().lower() not in ("here", "click here", "this", "link", "this link"), words
+        assert words.strip().lower() not in VAGUE, words
 
 
 def anchors(path: Path) -> set[str]:

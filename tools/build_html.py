@@ -2,7 +2,8 @@
 
 Every notebook is executed with FLASHLIB_STATIC=1, so that a figure with sliders becomes a picture. The pages hold no
 script and fetch nothing: they can be read without a network. Exit status 1 if a notebook fails, a figure has no alt
-text, or a link between pages leads nowhere.
+text, a link between pages leads nowhere, or axe-core finds something that stands in the way of some readers; axe needs
+a Chromium and npm, and where one of them is missing a line says so.
 """
 
 from __future__ import annotations
@@ -18,32 +19,11 @@ from pathlib import Path
 import nbformat
 from nbconvert import HTMLExporter
 
-from tools import page_text
+from tools import axe, page_frame, page_text
 from tools.course import ROOT, Chapter, Course, load, repository
 from tools.run_notebooks import execute
 
 OUT = ROOT / "build" / "html"
-# Folded answers, formulas, tables and figures need no script; the colours keep the contrast that readers need.
-STYLE = """
-<style>
-  nav.course { max-width: 66rem; box-sizing: border-box; margin: 1rem auto; padding: 0 1rem; font-family: sans-serif;
-    display: flex; gap: 2rem; justify-content: space-between; flex-wrap: wrap; }
-  body.course { max-width: 66rem; margin: 2rem auto; padding: 0 1rem; font-family: sans-serif; line-height: 1.5; }
-  body.course td, body.course th { text-align: left; padding: .4rem .8rem; vertical-align: top; }
-  main { max-width: 66rem; margin: 0 auto; }
-  nav.course a, .jp-RenderedHTMLCommon a:not(.anchor-link) { text-decoration: underline; }
-  .jp-RenderedMarkdown { max-width: 48rem; }
-  .jp-InputPrompt, .jp-OutputPrompt { color: #555 !important; opacity: 1 !important; }
-  .highlight .c1 { color: #306060 !important; }
-  .highlight .o, .highlight .ow { color: #8a1bd6 !important; }
-  .highlight .mi, .highlight .mf { color: #006b00 !important; }
-  figure img { max-width: 100%; height: auto; }
-  @media (max-width: 48rem) {
-    .highlight pre { white-space: pre-wrap !important; overflow-wrap: anywhere; }
-    caption { white-space: normal !important; }
-  }
-</style>
-"""
 # A sentence of the README.
 FOR_WHOM = "You need Python, some NumPy, and to have met attention once."
 
@@ -104,42 +84,49 @@ def page(nb: nbformat.NotebookNode, title: str, nav: str, folder: str = "noteboo
         body, _ = exporter.from_notebook_node(nb, resources={"metadata": {"name": title}})
     finally:
         exporter.log.removeHandler(heard)
-    # nbconvert's template loads MathJax, RequireJS and Mermaid from the network, whether they are needed or not.
-    body = re.sub(r"<script\b.*?</script>", "", body, flags=re.S)
     # Links that a cell printed, in a table of sources say; those in text were turned before.
     chapters = {c.file for c in load().chapters}
     body = re.sub(r'href="(\w+)\.ipynb"', lambda m: f'href="{m[1]}.html"' if m[1] in chapters else m.group(0), body)
-    body = body.replace("</head>", STYLE + "</head>", 1)
-    body = re.sub(r"(<body[^>]*>)", lambda m: m.group(1) + nav, body, count=1)
-    again = nav.replace('aria-label="Chapters"', 'aria-label="Chapters, again"')
-    return body.replace("</body>", again + "</body>", 1), heard.found
+    if folder == "docs":
+        body = page_frame.github_anchors(body)
+    return page_frame.frame(body, nav, f"{title} – {load().title}"), heard.found
+
+
+def document(course: Course, path: Path) -> str:
+    """The page of a Markdown file of docs/."""
+    nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(path.read_text(encoding="utf-8"))])
+    return page(nb, _heading(path), _nav(course, None, f"{path.stem}.html"), "docs")[0]
 
 
 def index(course: Course) -> str:
     """The first page: whom the course is for, and every chapter with its promise and its time."""
     rows = "".join(
-        f'<tr><td><a href="{c.file}.html">{html.escape(c.name)}</a></td><td>{html.escape(c.promise)}</td>'
+        f'<tr><th scope="row"><a href="{c.file}.html">{html.escape(c.name)}</a></th><td>{html.escape(c.promise)}</td>'
         f"<td>{c.minutes_read}</td></tr>"
         for c in course.chapters
     )
     url = repository()
     source = f'<p>The notebooks themselves: <a href="{html.escape(url)}">{html.escape(url)}</a></p>' if url else ""
-    head = f'<meta charset="utf-8"><title>{html.escape(course.title)}</title>{STYLE}'
+    head = f'<meta charset="utf-8"><title>{html.escape(course.title)}</title>{page_frame.STYLE}'
     view = '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    columns = "<thead><tr><th>chapter</th><th>what it does</th><th>minutes</th></tr></thead>"
+    columns = "".join(f'<th scope="col">{name}</th>' for name in ("chapter", "what it does", "minutes"))
     return (
         f'<!doctype html><html lang="en"><head>{head}{view}</head><body class="course"><main>'
-        f"<h1>{html.escape(course.title)}</h1><p>{FOR_WHOM}</p>"
-        f"<table>{columns}<tbody>{rows}</tbody></table>"
-        f"<p>{_documents()}</p>{source}</main></body></html>\n"
+        f"<h1>{html.escape(course.title)}</h1><p>{FOR_WHOM}</p><h2>Chapters</h2>"
+        f"<table><thead><tr>{columns}</tr></thead><tbody>{rows}</tbody></table>"
+        f"<h2>Beside the chapters</h2><ul>{_documents()}</ul>{source}</main></body></html>\n"
     )
 
 
 def _documents() -> str:
     """Links to the pages of docs/, each by its first heading; the glossary first."""
     pages = sorted((ROOT / "docs").glob("*.md"), key=lambda p: (p.stem != "GLOSSARY", p.stem))
-    titles = {p.stem: p.read_text(encoding="utf-8").splitlines()[0].lstrip("# ") for p in pages}
-    return " · ".join(f'<a href="{stem}.html">{html.escape(title)}</a>' for stem, title in titles.items())
+    return "".join(f'<li><a href="{p.stem}.html">{html.escape(_heading(p))}</a></li>' for p in pages)
+
+
+def _heading(doc: Path) -> str:
+    """The first heading of a Markdown file, which names its page."""
+    return doc.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
 
 
 def main() -> int:
@@ -161,16 +148,26 @@ def main() -> int:
             print("   ", line)
         bad += bool(missing)
     for doc in sorted((ROOT / "docs").glob("*.md")):
-        nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(doc.read_text(encoding="utf-8"))])
-        file = f"{doc.stem}.html"
-        body, _ = page(nb, doc.stem.capitalize(), _nav(course, None, file), "docs")
-        (OUT / file).write_text(body, encoding="utf-8")
+        (OUT / f"{doc.stem}.html").write_text(document(course, doc), encoding="utf-8")
     (OUT / "index.html").write_text(index(course), encoding="utf-8")
     dead = page_text.broken(OUT)
     for link in dead:
         print(f"leads nowhere: {link}")
+    barred = _barriers(sorted(OUT.glob("*.html")))
     print(f"{Path('build') / 'html' / 'index.html'}" + (f": {bad} chapters need mending" if bad else ""))
-    return int(bad > 0 or bool(dead))
+    return int(bad > 0 or bool(dead) or barred > 0)
+
+
+def _barriers(pages: list[Path]) -> int:
+    """Look at all pages with axe-core, print what it finds, and count what is more than minor."""
+    if why := axe.unavailable():
+        print(f"not looked at with axe-core: {why}")
+        return 0
+    found = [v for v in axe.violations(pages) if v.impact in axe.GRAVE]
+    for violation in found:
+        print(violation)
+    print(f"axe-core: {len(found)} barriers on {len(pages)} pages")
+    return len(found)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ class Chapter:
     gpu: str
     torch: bool
     triton: bool = False
+    minutes_talk: int = 0
     exercises: list[str] = field(default_factory=list)
 
     @property

@@ -22,6 +22,7 @@ from typing import Any
 import nbformat
 
 from tools import course as course_data
+from tools import slides
 
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 KEEP = ("tags", "slideshow")
@@ -124,11 +125,11 @@ def normal(text: str, file: str | None = None, *, url: str | None = None) -> str
 
 
 def differs(path: Path) -> str:
-    """ "" if the notebook is in normal form, otherwise the first lines of the difference."""
+    """ "" if the notebook is in normal form, otherwise the first lines of the difference, or its `slideshow` faults."""
     text = path.read_text(encoding="utf-8")
     wanted = normal(text, path.stem)
     if text == wanted:
-        return ""
+        return "\n".join(slides.faults(json.loads(text)["cells"]))
     lines = list(
         difflib.unified_diff(text.splitlines(), wanted.splitlines(), "as it is", "normal form", lineterm="", n=0)
     )
@@ -176,7 +177,7 @@ def main(argv: list[str] | None = None) -> int:
         print("fixed README.md" if args.mode == "fix" else "README.md: the chapter table is not course.toml's")
         bad += args.mode == "check"
     if bad:
-        print("`make fix` mends this.")
+        print("`make fix` mends this, but for faults of `slideshow`.")
     return int(bad > 0)
 
 

@@ -69,7 +69,7 @@ def block(bench: dict[str, Any]) -> str:
     """The README's block: one table, one picture, and where the numbers come from."""
     m = bench["machine"]
     table = [
-        "| at N = 4096 | four steps | yours, by tiles | |",
+        "| at N = 4096 | four steps | yours, by tiles | remark |",
         "|---|---|---|---|",
         *_measured(bench),
         _counted(),
