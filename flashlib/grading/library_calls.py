@@ -22,6 +22,7 @@ ANSWERS = (
     "flashlib.algorithms", "flashlib.grading", "flashlib.instruments.pipelines", "flashlib.instruments.closed_forms",
     "flashlib.bench_gpu", "flash_attn", "xformers",
 )  # fmt: skip
+FRONT_DOORS = ("flashlib.attention", "flashlib.decode", "flashlib.gpt")
 ALLOWED = ("flashlib.algorithms.toy", "flashlib.algorithms.masks", "flashlib.grading.check", "flashlib.grading.inputs")
 
 #: what a name means: ("source", text) of a function of the learner's own, ("from", "module.name"), or None: harmless
@@ -78,8 +79,6 @@ def _names(node: ast.AST, banned: set[str]) -> tuple[str | None, list[str]]:
         whole = _dotted(node)
         if node.attr in banned or _answers(whole):
             return whole or node.attr, []
-        if whole == "flashlib.attention":
-            return whole, []
     if isinstance(node, ast.Constant) and node.value in banned:  # getattr(F, "…")
         return str(node.value), []
     if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -92,7 +91,7 @@ def _names(node: ast.AST, banned: set[str]) -> tuple[str | None, list[str]]:
 
 
 def _answers(name: str) -> bool:
-    if name == "flashlib.attention":
+    if name in FRONT_DOORS:
         return True
     inside = any(name == m or name.startswith(m + ".") for m in ANSWERS)
     return inside and not any(name == m or name.startswith(m + ".") for m in ALLOWED)

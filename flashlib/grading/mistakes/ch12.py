@@ -77,7 +77,7 @@ MASK = known(
         "May a row see keys that come after its own?",
     ),
     ("no window", "a causal mask without a window", "Which keys are too old for a row to see?"),
-    ("hidden is True", "a mask that is True where a key is hidden", "Here True means: row i may look at key j."),
+    ("hidden is True", "a mask that is True where a key is hidden", "What does True mean here: may look, or may not?"),
     ("not itself", "a window of the keys before a row's own", "With width = 1 a row sees one key. Which one?"),
     (
         "half to each side",
