@@ -1,9 +1,9 @@
 """Builds the course as web pages, with results, in build/html: `make html`.
 
-Every notebook is executed with FLASHLIB_STATIC=1, so that a figure with sliders becomes a picture. The pages hold no
-script and fetch nothing: they can be read without a network. Exit status 1 if a notebook fails, a figure has no alt
-text, a link between pages leads nowhere, or axe-core finds something that stands in the way of some readers; axe needs
-a Chromium and npm, and where one of them is missing a line says so.
+Every notebook is executed, unless build/executed has a copy of the same code, with FLASHLIB_STATIC=1, so that a figure
+with sliders becomes a picture. The pages hold no script and fetch nothing: they can be read without a network. Exit
+status 1 if a notebook fails, a figure has no alt text, a link between pages leads nowhere, or axe-core finds something
+that stands in the way of some readers; axe needs a Chromium and npm, and where one is missing a line says so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nbconvert import HTMLExporter
 
 from tools import axe, page_frame, page_text
 from tools.course import ROOT, Chapter, Course, load, repository
-from tools.run_notebooks import execute
+from tools.executed import executed
 
 OUT = ROOT / "build" / "html"
 # A sentence of the README.
@@ -136,14 +136,15 @@ def main() -> int:
     OUT.mkdir(parents=True)
     bad = 0
     for chapter in course.chapters:
-        run = execute(chapter.path, 2 * chapter.cpu_limit_s, static=True)
+        run = executed(chapter)
         if not run.ok:
             print(f"{chapter.file}: {run.error}")
             bad += 1
             continue
         body, missing = page(run.notebook, chapter.name, _nav(course, chapter))
         (OUT / f"{chapter.file}.html").write_text(body, encoding="utf-8")
-        print(f"{chapter.file:<24} {run.seconds:6.1f} s   {'ok' if not missing else 'NO ALT TEXT'}", flush=True)
+        took = f"{run.seconds:6.1f} s" if run.seconds else "    kept"
+        print(f"{chapter.file:<24} {took}   {'ok' if not missing else 'NO ALT TEXT'}", flush=True)
         for line in missing:
             print("   ", line)
         bad += bool(missing)
