@@ -21,7 +21,7 @@ from flashlib.algorithms.toy import ROW, toy
 from flashlib.instruments import bf16, closed_forms
 from flashlib.instruments.machine import CHIPS
 from flashlib.instruments.memory_forms import METHODS, extra_bytes, longest
-from flashlib.show import formats, fusion, mask_tiles, memory_limit, merge_order, split_choice, tile_size
+from flashlib.show import formats, fusion, mask_tiles, memory_limit, merge_order, split_choice, style, tile_size, units
 from flashlib.show.bundle import described
 from flashlib.show.units import nbytes
 
@@ -30,10 +30,10 @@ CHOICES = {
     fusion: {"N": (512, 65536), "d": (32, 256), "chip": ("T4", "B200")},
     tile_size: {"chip": ("T4", "H200"), "d": (64, 256), "Br": (16, 1024), "Bc": (16, 256)},
     mask_tiles: {"Sq": (1, 32), "Sk": (1, 32), "tile": (2, 8), "window": (None, 1, 64)},
-    formats: {"name": ("fp32", "tf32", "bf16", "fp16"), "score": (1, 150), "terms": (16, 2**26)},
+    formats: {"name": ("float32", "TF32", "bfloat16", "float16"), "score": (1, 150), "terms": (16, 2**26)},
     memory_limit: {"chip": ("T4", "B200"), "heads": (1, 512), "backward": (False, True)},
     split_choice: {"S": (1024, 262144), "splits": (1, 128), "chip": ("T4", "B200")},
-    merge_order: {"order": ("left to right", "balanced tree", "random, seed 2"), "keys": (1, 2, 6)},
+    merge_order: {"order": ("left fold", "balanced tree", "random tree, seed 2"), "keys": (1, 2, 6)},
 }
 CASES = [
     pytest.param(module, dict(zip(ways, values, strict=True)), id=f"{module.__name__.split('.')[-1]}-{n}")
@@ -83,6 +83,10 @@ def test_roof_has_the_counted_pipelines_at_their_intensities():
         if module is fusion:
             every = [p.roof.intensity for p in fusion.pipelines(**values).values()]
             assert fusion.SPAN[0] * 2 < min(every) and max(every) < fusion.SPAN[1] / 2, "the axis holds all marks"
+    grounds = {(ax.get_xlim(), ax.get_ylim()) for c in CHIPS for ax in fusion.draw(N, d, c).axes}
+    assert len(grounds) == 1, "chips can be compared: the axes stay"
+    low, high = grounds.pop()[1]
+    assert all(low < p.roof.attainable < high for c in CHIPS for p in fusion.pipelines(N, d, c).values())
     said = fusion.describe(N, d, "A100")
     assert nbytes(four) in said and nbytes(fused) in said
     assert ("over the ridge" in said) == (flops / fused > CHIPS["A100"].ridge("float16") > flops / four)
@@ -113,6 +117,8 @@ def test_tile_picture_draws_what_it_computes():
     assert marked.get_ydata()[0] == closed_forms.flash_bytes(4096, 4096, 64, 64, 128, 64, 2)
     assert marked.get_markerfacecolor() == "#FFFFFF", "hollow: it does not fit"
     assert "does not fit" in fig.get_suptitle()
+    axes = {tile_size.draw(chip, 64, 128, 64).axes[0].get_xlim() for chip in CHIPS}
+    assert axes == {(0, tile_size.SRAM)} and max(c.sram_per_block for c in CHIPS.values()) < tile_size.SRAM
 
 
 # --- 04 and 12: masks
@@ -135,17 +141,19 @@ def test_mask_counts_are_those_of_the_mask_itself(sizes, window):
 
 def test_mask_picture_draws_both_edges_of_a_window():
     ax = mask_tiles.draw(16, 20, 4, 3).axes[0]
-    right, left = (line.get_xdata() for line in ax.lines)
+    right, left = (line.get_xdata() for line in ax.lines if line.get_color() == style.INK)
     assert list(right[::2]) == [min(i + 5, 20) for i in range(16)]
     assert list(left[::2]) == [i + 2 for i in range(16)]
-    assert len(mask_tiles.draw(16, 20, 4).axes[0].lines) == 1
+    assert sum(line.get_color() == style.INK for line in mask_tiles.draw(16, 20, 4).axes[0].lines) == 1
+    sizes = {tuple(mask_tiles.draw(Sq, Sk, 4).bbox.size) for Sq in (1, 16, 64) for Sk in (1, 64)}
+    assert len(sizes) == 1, "the page does not jump"
 
 
 # --- 01: formats
 
 
 def test_formats_are_those_of_numpy():
-    for name, dtype in (("fp32", np.float32), ("fp16", np.float16)):
+    for name, dtype in (("float32", np.float32), ("float16", np.float16)):
         f, info = formats.FORMATS[name], np.finfo(dtype)
         assert f.largest == float(info.max)
         for x in (0.0, 1.0, 1.5, 7.9, 150.0, 60000.0, float(info.tiny) / 2):
@@ -154,8 +162,8 @@ def test_formats_are_those_of_numpy():
             assert math.isfinite(dtype(math.exp(f.exp_limit() * 0.9999))) and math.isinf(
                 dtype(math.exp(f.exp_limit() + 0.01))
             )
-    assert formats.FORMATS["bf16"].largest == float(bf16.widen(np.uint16(0x7F7F)))
-    assert not math.isfinite(formats.FORMATS["fp16"].spacing(70000.0))
+    assert formats.FORMATS["bfloat16"].largest == float(bf16.widen(np.uint16(0x7F7F)))
+    assert not math.isfinite(formats.FORMATS["float16"].spacing(70000.0))
 
 
 def test_formats_round_as_numpy_and_the_bfloat16_instrument_do():
@@ -164,10 +172,14 @@ def test_formats_round_as_numpy_and_the_bfloat16_instrument_do():
         [rng.standard_normal(300) * 10.0 ** rng.integers(-9, 6, 300), [0, 2049, 257, 65519.9, 65520, 1e39]]
     )
     with np.errstate(over="ignore"):
-        wanted = {"fp32": x.astype(np.float32), "fp16": x.astype(np.float16), "bf16": bf16.widen(bf16.rounded(x))}
+        wanted = {
+            "float32": x.astype(np.float32),
+            "float16": x.astype(np.float16),
+            "bfloat16": bf16.widen(bf16.rounded(x)),
+        }
         thirteen = x.astype(np.float32).view(np.uint32)  # TF32: cut off 13 of float32's 23 bits, to nearest even
         tf32 = ((thirteen + 0xFFF + ((thirteen >> 13) & 1)) & np.uint32(0xFFFFE000)).view(np.float32)
-    for name, want in (wanted | {"tf32": tf32}).items():
+    for name, want in (wanted | {"TF32": tf32}).items():
         assert [formats.FORMATS[name].round(float(v)) for v in x] == [float(w) for w in want], name
 
 
@@ -179,9 +191,9 @@ def test_sums_of_ones_stop_where_adding_stops():
     total = np.float16(0)
     for _ in range(3000):
         total += np.float16(1)
-    assert total == formats.trouble("fp16", 1, 3000).counted == 2048
-    assert formats.trouble("fp16", 12, 16).exp == math.inf and formats.trouble("bf16", 12, 16).exp < math.inf
-    assert formats.trouble("fp16", 150, 16).step == 1 / 8
+    assert total == formats.trouble("float16", 1, 3000).counted == 2048
+    assert formats.trouble("float16", 12, 16).exp == math.inf and formats.trouble("bfloat16", 12, 16).exp < math.inf
+    assert formats.trouble("float16", 150, 16).step == 1 / 8
 
 
 # --- 05: memory
@@ -221,9 +233,10 @@ def test_memory_picture_marks_where_the_chip_is_full(backward):
         N = memory_limit.fits("A100", 16, backward)[method]
         need = [memory_limit.needed(method, n, 16, backward) for n in (N, N + 1)]
         assert need[0] <= room < need[1]
-        assert f"{method} is full: N = {N:,}" in words(fig) and f"full at N = {N:,}" in memory_limit.describe(
-            "A100", 16, backward
-        )
+        told = f"{style.CALLED[method]}, full at N = {N:,}"
+        assert told in [t.get_text() for t in fig.axes[0].get_legend().texts]
+        assert f"full at N = {N:,}" in memory_limit.describe("A100", 16, backward)
+        assert units.words(N) in words(fig)[0]
     given = (4 if backward else 3) * 4 * 1000 * 64  # q, k, v and perhaps dO
     assert memory_limit.needed("tiled", 1000, 2, backward) == 2 * (
         given + extra_bytes("tiled", 1000, 64, backward=backward)
@@ -280,8 +293,10 @@ def test_every_order_of_merging_gives_the_row(order, keys):
 
 def test_orders_have_their_shapes():
     assert [merge_order.tree(order, 1).depth for order in merge_order.ORDERS[:2]] == [5, 3]
-    assert merge_order.tree("random, seed 0", 1).keys != merge_order.tree("random, seed 1", 1).keys
-    said = words(merge_order.draw("left to right", 1))
+    halves = merge_order.tree("balanced tree", 1).parts
+    assert [part.keys for part in halves] == [(0, 1, 2), (3, 4, 5)], "two halves, as in the chapter"
+    assert merge_order.tree("random tree, seed 0", 1).keys != merge_order.tree("random tree, seed 1", 1).keys
+    said = words(merge_order.draw("left fold", 1))
     assert sum(t.startswith("m=") for t in said) == 11 and sum(t.startswith("× ") for t in said) == 10
-    with pytest.raises(ValueError, match="left to right"):
+    with pytest.raises(ValueError, match="left fold"):
         merge_order.tree("sideways", 1)

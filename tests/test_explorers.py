@@ -25,9 +25,10 @@ EXPLORERS: dict[str, tuple[str, dict[str, int]]] = {
     "01_naive_attention": ("import numpy as np\nfrom flashlib.show import display", {"formats-picture": 3}),
     "02_memory_wall": (
         "from types import SimpleNamespace\n"
+        "from flashlib.instruments import pipelines\n"
         "from flashlib.instruments.machine import CHIPS\n"
         "from flashlib.show import display, fusion, units\n"
-        "N, d = 1024, 64\n"
+        "N, d, half = 1024, 64, 2\n"
         "four = SimpleNamespace(total=fusion.pipelines(N, d, 'A100')['four steps'].moved)",
         {"under-roof-picture": 3},
     ),

@@ -404,7 +404,13 @@ ABOUT_TORCH |= {
     for name in ("api", "arguments", "decode", "nonfinite", "once", "paged", "ring", "tile", "tiled", "tiles", *TRITON)
 }
 ABOUT_TORCH |= {"flashlib.algorithms.decode_tiles"}
-ABOUT_TORCH |= {"flashlib.grading.counted", "flashlib.gpt", "flashlib.training", "flashlib.processes"}
+ABOUT_TORCH |= {
+    "flashlib.grading.counted",
+    "flashlib.grading.meetings",
+    "flashlib.gpt",
+    "flashlib.training",
+    "flashlib.processes",
+}
 ABOUT_TORCH |= {"flashlib.ring_job", "flashlib.ladder", "flashlib.loss_bound", "flashlib.step_split"}
 GALLERIES = sorted(p.stem for p in (ROOT / "flashlib" / "grading" / "mistakes").glob("ch*.py"))
 ABOUT_TORCH |= {f"flashlib.grading.mistakes.{name}" for name in GALLERIES if int(name[2:4]) >= 4}

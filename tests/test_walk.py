@@ -36,6 +36,8 @@ def test_the_picture_shows_the_scores_of_one_tile_and_its_words_give_the_state(s
     assert numbers == [f"{x:.3g}".replace("-", "−") for x in now.s.ravel()]
     assert len(grid.texts) - len(numbers) == step
     words = walk.describe(*toy(), step, block)
+    assert walk.draw(*toy(), step, block).get_suptitle().replace("\n", " ") in words
+    assert f"Tile {step + 1} of " in words
     assert all(f"row {i}: " in words for i in range(now.i0, now.i1)) and f"l {now.l[0, 0]:.4g}" in words
 
 

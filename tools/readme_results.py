@@ -20,6 +20,7 @@ from flashlib.grading.inputs import draw
 from flashlib.instruments.closed_forms import flash_bytes, flash_tiles, four_steps_bytes
 from flashlib.instruments.machine import CHIPS
 from flashlib.show import curves
+from flashlib.show.style import CALLED
 from flashlib.show.units import nbytes
 from tools.course import ROOT
 
@@ -96,14 +97,17 @@ def picture(bench: dict[str, Any], path: Path) -> None:
         if c["pass"] == "forward+backward" and not c["causal"]:
             for name in ("naive", "tiled"):
                 if name in c["methods"]:
-                    xs, ys = series.setdefault(name, ([], []))
+                    xs, ys = series.setdefault(CALLED[name], ([], []))
                     xs.append(c["n"])
                     ys.append(c["methods"][name]["peak_bytes"])
+    m = _case(bench, N, False, "forward+backward")
+    at = {name: nbytes(m[name]["peak_bytes"]) for name in CALLED}
     fig = curves.loglog(
         series,
-        xlabel="tokens N",
-        ylabel="peak extra memory",
-        title="Forward and backward: quadratic, or at most linear",
+        last=True,
+        xlabel=f"tokens N ({bench['shape']})",
+        ylabel="peak memory beyond the inputs",
+        title=f"Forward and backward, {N:,} tokens: four steps {at['naive']}, tiles {at['tiled']}",
     )
     fig.savefig(path, dpi=100)
 

@@ -137,12 +137,13 @@ def loops(n_q: int, n_k: int, step: int, *, title: str | None = None) -> Figure:
         cell(column * 1.6, n_q + 0.35, faces[state], state)
     ax.add_patch(Rectangle((j * 1.6, i), 1.6, 1, fill=False, edgecolor=INK, linewidth=4.0, zorder=4))
     for row in range(n_q):
-        added = j + (row <= i)
-        cell(n_k * 1.6 + 0.35, row, PAPER, f"{added} of {n_k} added", width=2.4)
-        share = Rectangle(
-            (n_k * 1.6 + 0.35, row), 2.4 * added / n_k, 1, facecolor=faces["stored"], edgecolor=INK, linewidth=1.2
-        )
-        ax.add_patch(share)  # as much of the box as has been added
+        added = j + (row < i)  # the tile at work is not among them yet
+        text = f"now share {j + 1} of {n_k}" if row == i else f"{added} of {n_k} added"
+        cell(n_k * 1.6 + 0.35, row, PAPER, text, width=2.4)
+        for n in range(n_k):  # below the words, a box for each share
+            fill: Any = faces["stored"] if n < added else COLOR["S"] if row == i and n == j else PAPER
+            at = (n_k * 1.6 + 0.35 + 2.4 * n / n_k, row + 0.8)
+            ax.add_patch(Rectangle(at, 2.4 / n_k, 0.2, facecolor=fill, edgecolor=INK, linewidth=1.2))
     ax.text(n_k * 1.6 + 1.55, -0.2, "dQ, in HBM", ha="center", va="bottom", fontsize=TEXT)
     ax.text(-0.15, n_q + 0.85, "dK, dV", ha="right", va="center", fontsize=TEXT)
     for row in range(n_q):
@@ -163,11 +164,11 @@ def loops(n_q: int, n_k: int, step: int, *, title: str | None = None) -> Figure:
 def say_loops(n_q: int, n_k: int, step: int) -> str:
     """What `loops` shows at this step, in words."""
     j, i = divmod(step - 1, n_q)
-    added = ", ".join(str(j + (row <= i)) for row in range(n_q))
+    added = ", ".join(str(j + (row < i)) for row in range(n_q))
     return (
         f"{n_q * n_k} tiles in {n_k} columns, worked through column by column from the top. Tile {step}: dK and dV of "
         f"key tile {j} are on chip, those of {j} of {n_k} key tiles are stored; dQ of query tiles 0 to {n_q - 1} has "
-        f"{added} of {n_k} shares."
+        f"{added} of {n_k} shares; that of query tile {i} is getting its share {j + 1}."
     )
 
 

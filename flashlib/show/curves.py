@@ -13,7 +13,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from .frame import canvas
 from .labels import Label, label_axes
 from .shade import shades
-from .style import COLOR, GREY, INK, SMALL, look, looks, styled
+from .style import COLOR, GREY, INK, PAPER, SMALL, look, looks, styled
 from .units import UNITS
 
 Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
@@ -28,14 +28,13 @@ def loglog(
     title: str,
     xunit: str = "count",
     yunit: str = "bytes",
-    symbol: str = "N",
     slopes: bool = True,
-    fit_from: float | None = None,
+    last: bool = False,
     theory: Series | None = None,
     limits: Mapping[str, float] | None = None,
     marks: Mapping[str, float] | None = None,
 ) -> Figure:
-    """Draw measured series on doubly logarithmic axes, each named and with its slope at the end of its line.
+    """Draw measured series on doubly logarithmic axes, each named at the end of its line.
 
     Parameters
     ----------
@@ -45,14 +44,13 @@ def loglog(
         The title says what to see.
     xunit, yunit : {"count", "bytes", "seconds", "flops", "number"}
         How ticks are written; count and bytes have ticks at powers of two.
-    symbol : str
-        What x is called in "grows as N^1.98".
     slopes : bool
-        Fit log y against log x by least squares and write the exponent.
-    fit_from : float, optional
-        Fit only where x is at least this.
+        Fit log y against log x by least squares and write the slope. It describes the points shown and is no law: a
+        fixed cost plus a line has a slope below 1.
+    last : bool
+        Write each line's last value after its name.
     theory : mapping name -> (x, y), optional
-        Closed forms, drawn as thin lines without markers over the measured points.
+        Closed forms, drawn as dotted lines without markers over the measured points.
     limits : mapping text -> y, optional
         Horizontal lines, such as a GPU's memory.
     marks : mapping text -> x, optional
@@ -86,10 +84,12 @@ def loglog(
             markersize=10,
             zorder=3,
         )
-        text = name + (_slope(x, y, symbol, fit_from) if slopes else "")
+        text = name + (f": {UNITS[yunit](y[-1])}" if last else "") + (_slope(x, y) if slopes else "")
         ends.append(Label(text, x[-1], y[-1], found.color))
     for name, (x, y) in lines.items():
-        ax.plot(x, y, color=INK, linewidth=1.4, linestyle=(0, (2, 2)), marker="", zorder=4)
+        for color, width in ((PAPER, 4.0), (INK, 2.0)):  # a white edge, so that dots show on a line just below
+            dots = (0, (2.4 / width, 4 / width))  # in widths of the line
+            ax.plot(x, y, color=color, linewidth=width, linestyle=dots, marker="", zorder=4)
         ends.append(Label(name, x[-1], y[-1], INK))
     every = [*data.values(), *lines.values()]
     xs = np.concatenate([x for x, _ in every] + [np.array(list((marks or {}).values()))])
@@ -170,16 +170,13 @@ def bars(
     return fig
 
 
-def _slope(x: np.ndarray, y: np.ndarray, symbol: str, fit_from: float | None) -> str:
-    keep = x >= (fit_from or 0)
-    if len(set(x[keep])) < 2:
+def _slope(x: np.ndarray, y: np.ndarray) -> str:
+    if len(set(x)) < 2:
         return ""
     from flashlib.instruments.peak import fit_exponent
 
-    k = fit_exponent(x[keep].tolist(), y[keep].tolist())
-    if abs(k) < 0.005:
-        return "\ndoes not grow"
-    return f"\n{'grows' if k > 0 else 'falls'} as ${symbol}^{{{k:.2f}}}$"
+    k = fit_exponent(x.tolist(), y.tolist())
+    return "\ndoes not grow" if abs(k) < 0.005 else f"\nslope {k:.2f}".replace("-", "−")
 
 
 def _points(name: str, xy: tuple[Sequence[float], Sequence[float]]) -> tuple[np.ndarray, np.ndarray]:

@@ -57,10 +57,10 @@ class Format(NamedTuple):
 
 #: IEEE 754-2019 binary32 and binary16; bfloat16 and TF32 as in NVIDIA's A100 whitepaper
 FORMATS = {
-    "fp32": Format(24, -126, 127),
-    "tf32": Format(11, -126, 127),
-    "bf16": Format(8, -126, 127),
-    "fp16": Format(11, -14, 15),
+    "float32": Format(24, -126, 127),
+    "TF32": Format(11, -126, 127),
+    "bfloat16": Format(8, -126, 127),
+    "float16": Format(11, -14, 15),
 }
 
 
@@ -78,7 +78,7 @@ def trouble(name: str, score: float, terms: int) -> Trouble:
 
     Parameters
     ----------
-    name : "fp32" | "tf32" | "bf16" | "fp16"
+    name : "float32" | "TF32" | "bfloat16" | "float16"
     score : largest score; it is off by up to half a step, its weight by the factor exp(step / 2)
     terms : ones that are added one after the other
     """
@@ -96,11 +96,11 @@ def draw(name: str, score: float, terms: int) -> Figure:
     axes: Any = fig.subplot_mosaic([["steps", "steps"], ["exp", "sum"]], height_ratios=[1.25, 1.0])
     _steps(axes["steps"], name, score, shape)
     exps = {k: f.exp_limit() for k, f in FORMATS.items()}
-    _bars(axes["exp"], name, exps, score, (0.0, 160.0), lambda v: f"{v:.1f}", shape)
+    _bars(axes["exp"], name, exps, score, (0.0, 210.0), lambda v: f"{v:.1f}", shape)
     axes["exp"].set_title("exp(score) is infinite above", fontsize=TEXT)
     axes["exp"].set_xlabel(f"score (dashed: {score:g})")
     powers = {k: float(f.p) for k, f in FORMATS.items()}
-    _bars(axes["sum"], name, powers, math.log2(terms), (0.0, 40.0), lambda v: f"{2 ** int(v):,}", shape)
+    _bars(axes["sum"], name, powers, math.log2(terms), (0.0, 44.0), lambda v: f"{2 ** int(v):,}", shape)
     axes["sum"].set_title("1 + 1 + … stops at", fontsize=TEXT)
     axes["sum"].set_xlabel(f"terms (dashed: {count(terms)})")
     axes["sum"].xaxis.set_major_locator(FixedLocator(list(range(0, 25, 8))))
@@ -113,10 +113,14 @@ def _steps(ax: Any, name: str, score: float, shape: Any) -> None:
     for k, f in FORMATS.items():
         y = [f.spacing(x) for x in sizes if x <= f.largest]
         chosen = k == name
-        ax.plot(sizes[: len(y)], y, drawstyle="steps-post", color=shape[k].color, linestyle=shape[k].line, marker="",
-                linewidth=4.5 if chosen else 2, zorder=4 if chosen else 3)  # fmt: skip
+        if k == "TF32":  # the same gaps as float16's, as far as those go: a broad pale line below them
+            ax.plot(sizes[: len(y)], y, drawstyle="steps-post", color=shape[k].color, linestyle="-", marker="",
+                    linewidth=10 if chosen else 8, alpha=0.45, zorder=2)  # fmt: skip
+        else:
+            ax.plot(sizes[: len(y)], y, drawstyle="steps-post", color=shape[k].color, linestyle=shape[k].line,
+                    marker="", linewidth=4.5 if chosen else 2, zorder=4 if chosen else 3)  # fmt: skip
         at = (sizes[len(y) - 1], y[-1])
-        up = {"bf16": 6, "tf32": -7, "fp16": -16}.get(k, 0)  # points: three lines end near one another
+        up = {"bfloat16": 6, "TF32": -7, "float16": -16}.get(k, 0)  # points: three lines end near one another
         ax.annotate(k, at, (6, up), textcoords="offset points", fontsize=SMALL, va="center",
                     fontweight="bold" if chosen else "normal")  # fmt: skip
     step = FORMATS[name].spacing(score)
@@ -126,15 +130,15 @@ def _steps(ax: Any, name: str, score: float, shape: Any) -> None:
     ax.axvline(score, color=INK, linewidth=1.6, linestyle=(0, (4, 3)), marker="", zorder=2)
     ax.set_xscale("log", base=2)
     ax.set_yscale("log", base=2)
-    ax.set_xlim(sizes[0], 2.0**21)
+    ax.set_xlim(sizes[0], 2.0**22)
     ax.set_ylim(2.0**-28, 2.0**14)
     for axis, places in ((ax.xaxis, range(-4, 21, 4)), (ax.yaxis, range(-24, 13, 12))):
         axis.set_major_locator(FixedLocator([2.0**e for e in places]))
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(FuncFormatter(lambda v, _: _power(v)))
     ax.set_xlabel("score")
-    ax.set_title("from one number to the next, at each score", fontsize=TEXT)
-    ax.set_ylabel("step")
+    ax.set_title("gap to the next number, at each score", fontsize=TEXT)
+    ax.set_ylabel("gap")
 
 
 def _bars(
@@ -150,9 +154,9 @@ def _bars(
         broken, chosen = at > v, k == name
         ax.barh([y], [v], color=shape[k].color if chosen else GREY, hatch="" if chosen else "..", edgecolor=INK,
                 height=0.7, zorder=2)  # fmt: skip
-        ax.text(v + 0.01 * span[1], y, write(v) + (" ✗" if broken else ""), va="center", ha="left", fontsize=SMALL,
-                fontweight="bold" if chosen else "normal", zorder=5,
-                bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.5})  # fmt: skip
+        # in a column at the right, which no bar and no dashed line reaches
+        ax.text(0.995 * span[1], y, write(v) + (" ✗" if broken else ""), va="center", ha="right", fontsize=SMALL,
+                fontweight="bold" if chosen else "normal", zorder=5)  # fmt: skip
     ax.axvline(at, color=INK, linewidth=2.4, linestyle=(0, (4, 3)), marker="", zorder=4)
     ax.set_yticks(range(len(values)), list(values))
     ax.set_ylim(len(values) - 0.5, -0.5)
@@ -166,20 +170,20 @@ def describe(name: str, score: float, terms: int) -> str:
     f, t = FORMATS[name], trouble(name, score, terms)
     others = ", ".join(f"{k} {g.exp_limit():.1f} and {2**g.p:,}" for k, g in FORMATS.items())
     return (
-        f"Three panels for the formats fp32, tf32, bf16, fp16; {name} is chosen. At a score of {score:g} its step is "
-        f"{_power(t.step)}, so a weight is off by up to {t.weight_error:.2g} of itself. In it exp({score:g}) is "
-        f"{t.exp:.3g}; its largest number is {f.largest:.4g}. {terms:,} ones added one by one make {t.counted:,}. "
+        f"Three panels for the formats float32, TF32, bfloat16, float16; {name} is chosen. At a score of {score:g} "
+        f"the gap to its next number is {_power(t.step)}, so a weight is off by up to {t.weight_error:.2g} of itself. "
+        f"In it exp({score:g}) is {t.exp:.3g}; its largest number is {f.largest:.4g}. "
+        f"{terms:,} ones added one by one make {t.counted:,}. "
         f"Largest score before exp overflows, and where a sum of ones stops: {others}. {_title(name, score, terms)}."
     )
 
 
 def _title(name: str, score: float, terms: int) -> str:
     t = trouble(name, score, terms)
-    said = [
-        f"weights off by up to {t.weight_error:.1g}"
-        if t.weight_error < 0.01
-        else f"weights off by up to {t.weight_error:.0%}"
-    ]
+    percent = 100 * t.weight_error
+    said = [f"weights off by up to {percent:.1g}%" if percent < 1 else f"weights off by up to {percent:.0f}%"]
+    if percent < 0.001:
+        said = ["weights off by less than 0.001%"]
     if math.isinf(t.exp):
         said.append(f"exp({score:g}) = inf")
     if t.counted < terms:

@@ -49,7 +49,10 @@ def draw(N: int, d: int, chip: str) -> Figure:
     """Draw the chip's roof with the two pipelines as points; arguments as in `pipelines`."""
     found = pipelines(N, d, chip)
     points = {name: (float(p.flops), float(p.moved)) for name, p in found.items()}
-    return chart.figure(CHIPS[chip], points, "float16", title=_title(found, N, d, chip), span=SPAN)
+    points["fused, by tiles"] = points.pop("fused")
+    rates = SPAN[0] * min(c.bandwidth for c in CHIPS.values()), 2.2 * max(c.flops["float16"] for c in CHIPS.values())
+    note = f"one head, N = {count(N)}, d = {d}"
+    return chart.figure(CHIPS[chip], points, title=_title(found, chip), note=note, span=SPAN, rates=rates)
 
 
 def describe(N: int, d: int, chip: str) -> str:
@@ -63,18 +66,20 @@ def describe(N: int, d: int, chip: str) -> str:
     ridge = number(CHIPS[chip].ridge("float16"))
     return (
         f"Roofline of the {chip}, float16, ridge at {ridge} FLOP/B, with two marks for one head of N = {count(N)}, "
-        f"d = {d}. {told}. {_title(found, N, d, chip)}."
+        f"d = {d}. {told}. {_title(found, chip)}."
     )
 
 
-def _title(found: dict[str, Pipeline], N: int, d: int, chip: str) -> str:
+def _title(found: dict[str, Pipeline], chip: str) -> str:
     apart, fused = found["four steps"].roof, found["fused"].roof
+    rate = flop_rate(fused.attainable)
     if apart.bound == "compute":
-        what = "even four steps are right of the ridge"
-    elif fused.bound == "compute":
-        what = "fusing carries attention over the ridge"
-    elif fused.intensity > apart.intensity:
-        what = "fusing helps, but memory still decides"
-    else:
-        what = "fusing does not help: its tiles are too short"
-    return f"{chip}, N = {count(N)}, d = {d}: {what}"
+        return f"On the {chip} even the four steps reach the ridge: at most {rate}"
+    before = flop_rate(apart.attainable)
+    if before.split()[1] == rate.split()[1]:
+        before = before.split()[0]
+    if fused.bound == "compute":
+        return f"Fusing lifts the {chip}'s ceiling from {before} to {rate}: over the ridge"
+    if fused.intensity > apart.intensity:
+        return f"Fusing lifts the {chip}'s ceiling from {before} to {rate}: memory still decides"
+    return f"Fusing lowers the {chip}'s ceiling from {before} to {rate}: its tiles are too short"

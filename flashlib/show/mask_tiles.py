@@ -50,9 +50,9 @@ def _kind(Sq: int, Sk: int, window: int | None) -> Callable[[int, int, int, int]
 
 
 def draw(Sq: int, Sk: int, tile: int, window: int | None = None) -> Figure:
-    """Draw the map of the tiles and the edges of each query's sight; arguments as in `counts`."""
+    """Draw the map of the tiles and where each query's keys begin and end; arguments as in `counts`."""
     title = _title(counts(Sq, Sk, tile, window))
-    return tile_map(Sq, Sk, tile, tile, True, title=title, kind=_kind(Sq, Sk, window), window=window)
+    return tile_map(Sq, Sk, tile, tile, True, title=title, kind=_kind(Sq, Sk, window), window=window, steady=True)
 
 
 def describe(Sq: int, Sk: int, tile: int, window: int | None = None) -> str:

@@ -1,6 +1,5 @@
-"""Explorer: memory against N up to what a chip has, naive and tiled, forward alone or with the backward."""
+"""Explorer: memory against N up to what a chip has, four steps and tiles, forward alone or with the backward."""
 
-import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -8,10 +7,10 @@ from flashlib.instruments.machine import CHIPS
 from flashlib.instruments.memory_forms import METHODS, extra_bytes, input_bytes, longest
 
 from .frame import canvas
-from .style import GREY, INK, LOOK, MASK_FACE, PAPER, SMALL, styled
-from .units import count, nbytes
+from .style import CALLED, GREY, INK, LOOK, MASK_FACE, SMALL, styled
+from .units import count, nbytes, words
 
-TOKENS, BYTES = (9, 27), (20, 42)  # the axes run over these powers of two
+TOKENS, BYTES = (9, 28), (20, 42)  # the axes run over these powers of two
 
 
 def needed(method: str, N: int, heads: int, backward: bool, d: int = 64) -> int:
@@ -46,26 +45,25 @@ def draw(chip: str, heads: int, backward: bool) -> Figure:
     ax.axhspan(room, 2.0 ** BYTES[1], facecolor=MASK_FACE, edgecolor=GREY, hatch="//", linewidth=0, zorder=1)
     ax.axhline(room, color=INK, linewidth=2.2, linestyle="-", marker="", zorder=2)
     sizes = [2.0**e for e in range(TOKENS[0], TOKENS[1] + 1)]
-    inner = 2.0 ** (TOKENS[0] + 3.4), 2.0 ** (TOKENS[1] - 3.4)  # where the middle of a label may stand
-    for row, (method, most) in enumerate(full.items()):
+    for method, most in full.items():
         look = LOOK[method]
         every = [float(needed(method, int(N), heads, backward)) for N in sizes]
-        ax.plot(sizes, every, color=look.color, linestyle=look.line, marker="", label=method, zorder=3)
+        ax.plot(sizes, every, color=look.color, linestyle=look.line, marker="", zorder=3)
         end = float(needed(method, most, heads, backward))
+        ax.vlines(most, 2.0 ** BYTES[0], end, color=look.color, linewidth=1.6, linestyle=(0, (1, 2)), zorder=2)
         ax.plot([most], [end], color=look.color, marker=look.marker, markersize=13, linestyle="", zorder=4)
-        ax.annotate(f"{method} is full: N = {most:,}", (float(np.clip(most, *inner)), room),
-                    (0, 34 - 24 * row), textcoords="offset points", ha="center", va="bottom", fontsize=SMALL, zorder=5,
-                    bbox={"facecolor": PAPER, "edgecolor": look.color, "pad": 2.0})  # fmt: skip
-    ax.text(2.0 ** (TOKENS[1] - 0.2), 2.0 ** (BYTES[1] - 0.3), f"beyond the {chip}'s {room / 1e9:.0f} GB", ha="right",
-            va="top", fontsize=SMALL, zorder=5, bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 2.0})  # fmt: skip
+        ax.plot([], [], color=look.color, linestyle=look.line, marker=look.marker,
+                label=f"{CALLED[method]}, full at N = {most:,}")  # fmt: skip
     for axis, (low, high), step, write in ((ax.xaxis, TOKENS, 3, count), (ax.yaxis, BYTES, 4, nbytes)):
         axis.axes.set(**{f"{axis.axis_name}scale": "log", f"{axis.axis_name}lim": (2.0**low, 2.0**high)})
         axis.set_major_locator(FixedLocator([2.0**e for e in range(low, high + 1, step)]))
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(FuncFormatter(lambda v, _, write=write: write(v)))
-    ax.set_xlabel("tokens N")
-    ax.set_ylabel("memory at the peak")
-    ax.legend(loc="lower right", handlelength=3)
+    ax.annotate(f"{chip}:\n{room / 1e9:.0f} GB,\n{nbytes(room)}", (2.0 ** TOKENS[1], room), (6, 0), va="center",
+                textcoords="offset points", fontsize=SMALL, annotation_clip=False)  # fmt: skip
+    ax.set_xlabel("tokens N (d = 64, float32; computed, not measured)")
+    ax.set_ylabel("memory at the peak, inputs too")
+    ax.legend(loc="lower right", handlelength=3, frameon=True, framealpha=1.0, edgecolor="none")
     return fig
 
 
@@ -73,13 +71,15 @@ def describe(chip: str, heads: int, backward: bool) -> str:
     """The picture that `draw` makes, in words."""
     full, at = fits(chip, heads, backward), 2**14
     told = "; ".join(
-        f"{method}: {nbytes(needed(method, at, heads, backward))} at N = {count(at)}, full at N = {most:,}"
+        f"{CALLED[method]}: {nbytes(needed(method, at, heads, backward))} at N = {count(at)}, full at N = {most:,}"
         for method, most in full.items()
     )
+    room = CHIPS[chip].hbm_bytes or 0
     return (
         f"Memory at the peak against N, inputs included, float32, d = 64, batch times heads {heads}, "
-        f"{_what(backward)}, both axes logarithmic, with the {(CHIPS[chip].hbm_bytes or 0) / 1e9:.0f} GB of the "
-        f"{chip} as a line across. {told}. Naive rises as N squared, tiled as N. {_title(chip, heads, backward, full)}."
+        f"{_what(backward)}, both axes logarithmic, computed, with the {room / 1e9:.0f} GB ({nbytes(room)}) of the "
+        f"{chip} as a line across. {told}. Four steps rise as N squared, tiles as N. "
+        f"{_title(chip, heads, backward, full)}."
     )
 
 
@@ -88,5 +88,6 @@ def _what(backward: bool) -> str:
 
 
 def _title(chip: str, heads: int, backward: bool, full: dict[str, int]) -> str:
-    times = full["tiled"] / max(full["naive"], 1)
-    return f"{chip}, {_what(backward)}: tiles reach {times:,.0f} times as far as the square"
+    many = "one head" if heads == 1 else f"{heads} heads"
+    ends = {method: words(most) for method, most in full.items()}
+    return f"{chip}, {many}, {_what(backward)}: full at {ends['naive']} tokens by four steps, {ends['tiled']} by tiles"

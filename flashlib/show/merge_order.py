@@ -16,8 +16,8 @@ from .frame import canvas
 from .shade import shades
 from .style import INK, PAPER, SMALL, styled
 
-ORDERS = ("left to right", "balanced tree", "random, seed 0", "random, seed 1", "random, seed 2")
-FEW = 3  # tiles for which there is room to write o
+ORDERS = ("left fold", "balanced tree", "random tree, seed 0", "random tree, seed 1", "random tree, seed 2")
+FEW = 3  # tiles for which there is room to write acc
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,11 @@ def tree(order: str, keys: int, row: int = 3) -> Node:
         Node(online.of_tile(s[j : j + keys], v[j : j + keys]), tuple(range(j, min(j + keys, len(s)))))
         for j in range(0, len(s), keys)
     ]
-    if order == "left to right":
+    if order == "left fold":
         while len(nodes) > 1:
             nodes = [_join(nodes[0], nodes[1]), *nodes[2:]]
     elif order == "balanced tree":
-        while len(nodes) > 1:
-            pairs = [nodes[i : i + 2] for i in range(0, len(nodes), 2)]
-            nodes = [_join(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+        nodes = [_halves(nodes)]
     elif order in ORDERS:
         rng = np.random.default_rng(int(order.split()[-1]))
         while len(nodes) > 1:
@@ -70,15 +68,20 @@ def tree(order: str, keys: int, row: int = 3) -> Node:
     return nodes[0]
 
 
+def _halves(nodes: list[Node]) -> Node:
+    half = len(nodes) // 2
+    return _join(_halves(nodes[:half]), _halves(nodes[half:])) if half else nodes[0]
+
+
 def _join(a: Node, b: Node) -> Node:
     return Node(online.merge(a.state, b.state), a.keys + b.keys, (a, b))
 
 
-def _state(node: Node, with_o: str = "") -> str:
-    """The node's m and l, and after `with_o`, if there is something in it, its o (not divided by l)."""
-    m, l, o = node.state
+def _state(node: Node, with_acc: str = "") -> str:
+    """The node's m and l, and after `with_acc`, if there is something in it, its acc: o before it is divided by l."""
+    m, l, acc = node.state
     text = f"m={m:.3g}  l={l:.4g}"
-    return text if not with_o else f"{text}{with_o}o=({', '.join(f'{x:.3g}' for x in o)})"
+    return text if not with_acc else f"{text}{with_acc}acc=({', '.join(f'{x:.3g}' for x in acc)})"
 
 
 def _shrink(part: Node, whole: Node) -> float:
@@ -91,7 +94,7 @@ def draw(order: str, keys: int, row: int = 3) -> Figure:
     """Draw the tree, tiles on top, the whole row at the bottom; arguments as in `tree`."""
     root = tree(order, keys, row)
     leaves = -(-len(root.keys) // keys)
-    fig, ax = canvas(title=_title(root, order, row), size=(9.0, 1.6 + 0.72 * leaves))  # as high as the deepest tree
+    fig, ax = canvas(title=_title(root, order, row), size=(9.0, 5.9))  # for any tree, so that the page does not jump
     _place(ax, root, 0, root, leaves)
     ax.set_xlim(0, leaves)
     ax.set_ylim(root.depth + 0.45, -0.75)
@@ -154,4 +157,4 @@ def _names(node: Node) -> str:
 def _title(root: Node, order: str, row: int) -> str:
     o, lse = online.finish(root.state)
     result = "(" + ", ".join(f"{x:.4f}".rstrip("0").rstrip(".") for x in o) + ")"
-    return f"{order.capitalize()}, {root.depth} deep: row {row} is {result}, lse {lse:.4f}"
+    return f"{order.capitalize()}, {root.depth} deep: row {row} = acc / l = {result}, lse {lse:.4f}"

@@ -25,7 +25,9 @@ def figure(
     dtype: str = "float16",
     *,
     title: str,
+    note: str = "",
     span: tuple[float, float] | None = None,
+    rates: tuple[float, float] | None = None,
 ) -> Figure:
     """Draw the roofs of one or several chips and where pipelines stand under them.
 
@@ -40,8 +42,10 @@ def figure(
         Which of the chips' peaks to draw.
     title : str
         What to see.
-    span : (float, float), optional
-        Lowest and highest intensity of the axis, for pictures that are compared; by default what the marks need.
+    note : str
+        What the points are points of, "one head, N = 4k, d = 64"; written under the axis.
+    span, rates : (float, float), optional
+        Ends of the axes of intensity and of rate, for pictures that are compared; by default what the marks need.
 
     Raises
     ------
@@ -71,8 +75,13 @@ def figure(
         ax.plot(x, np.minimum(peak, chip.bandwidth * x), color=INK, linestyle=line, linewidth=2.6, marker="", zorder=2)
         rate = f"{flop_rate(peak)}\n{number(chip.bandwidth / 1e9)} GB/s"
         right.append(
-            Label(f"{chip.name}\n{rate}" if len(chips) <= 3 else f"{chip.name}, {flop_rate(peak)}", high, peak, INK)
+            Label(f"{chip.name}: {rate}" if len(chips) <= 3 else f"{chip.name}: {flop_rate(peak)}", high, peak, INK)
         )
+        if len(chips) <= 3:  # below its own roof and above the next: there is room
+            ridge = peak / chip.bandwidth
+            ax.annotate(f"ridge: {number(ridge)} FLOP/B", (ridge, peak), (2, -5), textcoords="offset points", ha="left",
+                        va="top", fontsize=SMALL, zorder=3,
+                        bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.5})  # fmt: skip
     flags = []
     shapes = looks(intensity)
     for name, flops, _moved, *measured in rows:
@@ -90,6 +99,8 @@ def figure(
                 zorder=4,
             )
         text = f"{name}: {number(at)} FLOP/B"
+        if len(chips) == 1:
+            text += f"\nat most {flop_rate(min(chips[0].flops[dtype], chips[0].bandwidth * at))}"
         if measured:
             got = flops / measured[0]
             bottom = min(bottom, got / 2)
@@ -107,11 +118,11 @@ def figure(
             text += f"\nhollow: measured {flop_rate(got)}"
         flags.append(Label(text, at, 1.0, shape.color))
     ax.set_xlim(low, high)
-    ax.set_ylim(bottom, 2.2 * max(chip.flops[dtype] for chip in chips))
+    ax.set_ylim(rates or (bottom, 2.2 * max(chip.flops[dtype] for chip in chips)))
     _decades(ax.xaxis, low, high, number)
     _decades(ax.yaxis, ax.get_ylim()[0], ax.get_ylim()[1], flop_rate)
-    ax.set_xlabel("arithmetic intensity: FLOP for each byte moved to or from HBM (FLOP/B)")
-    ax.set_ylabel(f"attainable rate ({dtype})")
+    ax.set_xlabel("arithmetic intensity: FLOP for each byte moved to or from HBM (FLOP/B)" + (note and f"\n{note}"))
+    ax.set_ylabel(f"highest possible rate, {dtype}\n(data sheet, not measured)")
     # each word stands where it holds for every chip: left of all ridges, right of all ridges
     for text, at, side in (("← memory-bound", min(ridges), "right"), ("compute-bound →", max(ridges), "left")):
         ax.annotate(

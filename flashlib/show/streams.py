@@ -78,11 +78,12 @@ def headline(scores_row: Any, block: int) -> str:
         As `trace`.
     """
     t = trace(scores_row, block)
+    end = f"at the end l = {number(t.l[-1])}"  # the same whatever the tiles are, and so the title says it
     if _shrunk(t).any():
-        return f"Tiles of {block}: each new maximum shrinks the sum of the past"
+        return f"Tiles of {block}: each new maximum shrinks the sum of the past; {end}"
     if len(t.factor) == 1:
-        return f"One tile of {t.edges[-1]}: nothing to shrink"
-    return f"Tiles of {block}: no new maximum after the first, nothing to shrink"
+        return f"One tile of {t.edges[-1]}: nothing to shrink; {end}"
+    return f"Tiles of {block}: no new maximum after the first, nothing to shrink; {end}"
 
 
 def _shrunk(t: Trace) -> np.ndarray:
@@ -154,7 +155,7 @@ def _maximum(ax: Any, s: np.ndarray, t: Trace, few: bool, symbol: str) -> None:
         baseline=None,
         color=COLOR["m"],
         linewidth=2.8,
-        label="m, largest score so far",
+        label="m after each tile: the largest score so far",
         zorder=4,
     )
     finite = [*s[seen], 0.0] if not seen.any() else list(s[seen])

@@ -64,12 +64,15 @@ MARKER = {name: look.marker for name, look in LOOK.items()}
 LINE = {name: look.line for name, look in LOOK.items()}
 HATCH = {name: look.hatch for name, look in LOOK.items()}
 
+#: what figures call a method, in every chapter, whatever the code calls it
+CALLED = {"naive": "four steps", "tiled": "tiles"}
 #: other words for the same things, compared in lower case
 _SAME = {
     **{name.lower(): name for name in LOOK},
     **{f"d{name.lower()}": name for name in "QKVOSP"},  # a gradient has the colour of what it belongs to
     **{"standard": "naive", "four": "naive", "four_steps": "naive", "unfused": "naive"},
-    **{"flash": "tiled", "fused": "tiled", "flashattention": "tiled", "reference": "oracle", "float64": "oracle"},
+    **{"flash": "tiled", "fused": "tiled", "tiles": "tiled", "flashattention": "tiled"},
+    **{"reference": "oracle", "float64": "oracle"},
 }
 _SPARE = (
     Look(BLUE, "s", "-", ""),

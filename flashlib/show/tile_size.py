@@ -16,6 +16,7 @@ from .units import count, nbytes
 
 N, HALF = 4096, 2  # tokens, and bytes of a 16-bit number
 ROWS = (2.0**3, 2.0**11)  # the axis of Br
+SRAM = 2**18  # the axis of bytes in SRAM: more than any chip gives a block, and the same for all, to compare them
 
 
 class Fit(NamedTuple):
@@ -65,6 +66,7 @@ def draw(chip: str, d: int, Br: int, Bc: int) -> Figure:
     fig, (top, low) = canvas(2, 1, title=_title(f, chip, Br, Bc), size=(9.0, 6.4), height_ratios=[1.0, 2.6])
     _sram(fig, top, f, chip)
     _traffic(low, f, d, Br, Bc)
+    fig.align_ylabels([top, low])
     return fig
 
 
@@ -74,21 +76,24 @@ def _sram(fig: Figure, ax: Any, f: Fit, chip: str) -> None:
     for part, size in f.parts.items():
         ax.barh([0], [size], left=left, color=looks[part].color, hatch=looks[part].hatch, edgecolor=INK, height=0.7)
         left += size
-    end = max(1.25 * f.room, 1.65 * f.needed)
     ax.axvline(f.room, color=INK, linewidth=4, linestyle="-", marker="")
-    side = -1 if f.room > end / 2 else 1
+    side = -1 if f.room > SRAM / 2 else 1
     ax.annotate(f"{chip}: {nbytes(f.room)} a block", (f.room, 0.52), (6 * side, 0), textcoords="offset points",
                 ha="right" if side < 0 else "left", va="bottom", fontsize=SMALL)  # fmt: skip
     verdict = "fits" if f.fits else f"{nbytes(f.needed - f.room)} too much"
-    ax.text(left + 0.01 * end, 0, f"{nbytes(f.needed)}: {verdict}", ha="left", va="center", fontsize=SMALL,
-            bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1.0})  # fmt: skip
-    ax.set_xlim(0, end)
+    inside = f.needed < 0.62 * SRAM  # room for the words right of the bar
+    at = f.needed if inside else 0.0 if side < 0 else 0.98 * SRAM  # otherwise in the bar, away from the chip's line
+    beyond = " →" if f.needed > SRAM else ""
+    ax.text(at + 0.01 * SRAM, 0, f"{nbytes(f.needed)}: {verdict}{beyond}", va="center", fontsize=SMALL,
+            ha="left" if inside or side < 0 else "right",
+            bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 2.0})  # fmt: skip
+    ax.set_xlim(0, SRAM)
     ax.set_ylim(-0.45, 0.95)
-    ax.set_yticks([0], ["SRAM"])
-    ax.set_xticks([])
-    ax.tick_params(length=0)
+    ax.set_yticks([])
+    ax.set_xticks([k * SRAM / 4 for k in range(5)], [nbytes(k * SRAM / 4) for k in range(5)])
+    ax.set_ylabel("SRAM")
     ax.grid(False)
-    ax.spines[:].set_visible(False)
+    ax.spines["left"].set_visible(False)
     keys = [Patch(facecolor=k.color, hatch=k.hatch, edgecolor=INK, label=part) for part, k in looks.items()]
     fig.legend(handles=keys, loc="outside lower center", ncols=len(keys), handlelength=2.0, columnspacing=1.2)
 
@@ -96,12 +101,12 @@ def _sram(fig: Figure, ax: Any, f: Fit, chip: str) -> None:
 def _traffic(ax: Any, f: Fit, d: int, Br: int, Bc: int) -> None:
     sizes = np.unique(np.geomspace(*ROWS, 160).astype(int))
     moved = [_moved(d, int(n), Bc) for n in sizes]
-    tiled, naive = LOOK["tiled"], LOOK["naive"]
+    marker, naive = LOOK["tiled"].marker, LOOK["naive"]  # the line is black: in this picture blue is Q
     ax.axvspan(max(f.tallest + 0.5, ROWS[0]), ROWS[1], facecolor=MASK_FACE, edgecolor=GREY, hatch="//", linewidth=0)
-    ax.plot(sizes, moved, color=tiled.color, linestyle="-", marker="", zorder=3)
+    ax.plot(sizes, moved, color=INK, linestyle="-", marker="", zorder=3)
     ax.axhline(f.four_steps, color=naive.color, linestyle=naive.line, marker="", zorder=2)
-    ax.plot([Br], [f.moved], color=tiled.color if f.fits else PAPER, marker=tiled.marker, markersize=14,
-            markeredgecolor=tiled.color, markeredgewidth=3, linestyle="", zorder=5)  # fmt: skip
+    ax.plot([Br], [f.moved], color=INK if f.fits else PAPER, marker=marker, markersize=14,
+            markeredgecolor=INK, markeredgewidth=3, linestyle="", zorder=5)  # fmt: skip
     box = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.0}
     ax.text(ROWS[1] / 1.1, f.four_steps * 1.15, f"four steps: {nbytes(f.four_steps)}", ha="right", va="bottom",
             fontsize=SMALL, bbox=box)  # fmt: skip
@@ -110,10 +115,11 @@ def _traffic(ax: Any, f: Fit, d: int, Br: int, Bc: int) -> None:
                 textcoords="offset points", ha="right" if right else "left", va="top" if right else "bottom",
                 bbox=box, zorder=6)  # fmt: skip
     if f.tallest < ROWS[1]:
+        white = f.tallest > 2.5 * ROWS[0]  # the words stand left of the border, where it fits, if they have room there
         most = f"Br ≤ {f.tallest} fits" if f.tallest else "no Br fits"
         at = (max(f.tallest, ROWS[0]), 0.03)
-        ax.annotate(most, at, (6, 0), xycoords=ax.get_xaxis_transform(), textcoords="offset points", ha="left",
-                    va="bottom", fontsize=SMALL, bbox=box, zorder=6)  # fmt: skip
+        ax.annotate(most, at, (-6 if white else 6, 0), xycoords=ax.get_xaxis_transform(), textcoords="offset points",
+                    ha="right" if white else "left", va="bottom", fontsize=SMALL, bbox=box, zorder=6)  # fmt: skip
     ax.set_xscale("log", base=2)
     ax.set_yscale("log", base=2)
     ax.set_xlim(*ROWS)
@@ -122,8 +128,8 @@ def _traffic(ax: Any, f: Fit, d: int, Br: int, Bc: int) -> None:
         axis.set_major_locator(FixedLocator([2.0**e for e in places]))
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(FuncFormatter(lambda v, _, write=write: write(v)))
-    ax.set_xlabel("Br: queries in a tile")
-    ax.set_ylabel("bytes moved, N = 4096")
+    ax.set_xlabel(f"Br: queries in a tile (Bc = {Bc} keys, d = {d})")
+    ax.set_ylabel(f"bytes moved, N = {count(N)}")
 
 
 def describe(chip: str, d: int, Br: int, Bc: int) -> str:
@@ -141,9 +147,9 @@ def describe(chip: str, d: int, Br: int, Bc: int) -> str:
 
 
 def _title(f: Fit, chip: str, Br: int, Bc: int) -> str:
-    tile = f"{Br} × {Bc} on {chip}"
+    tile = f"Br × Bc = {Br} × {Bc} on the {chip}"
     if not f.fits:
-        return f"{tile}: does not fit, it needs {f.needed / f.room:.1f} times the SRAM of a block"
+        return f"{tile} does not fit: {f.needed / f.room:.1f} times the SRAM of a block"
     if f.moved > f.four_steps:
         return f"{tile}: fits, but moves {f.moved / f.four_steps:.1f} times as much as four steps"
     return f"{tile}: fits, and moves {f.four_steps / f.moved:.1f} times less than four steps"

@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator
 
 from .frame import canvas, settle
 from .shade import shades
-from .style import COLOR, GREY, INK, MASK_FACE, styled
+from .style import COLOR, GREY, INK, MASK_FACE, PAPER, styled
 from .units import count
 
 
@@ -27,6 +27,7 @@ def tile_map(
     title: str | None = None,
     kind: Callable[[int, int, int, int], str] | None = None,
     window: int | None = None,
+    steady: bool = False,
 ) -> Figure:
     """Draw which tiles of the score matrix are skipped, need a mask, or are computed whole.
 
@@ -43,7 +44,9 @@ def tile_map(
     kind : callable, optional
         ``kind(i0, i1, j0, j1)`` gives "skip", "partial" or "full" for another mask than the causal one.
     window : int, optional
-        With `causal`: of those keys query i sees only the last ``window``. Its sight is drawn; the kinds are `kind`'s.
+        With `causal`: of those keys query i sees only the last ``window``. Both ends are drawn; the kinds are `kind`'s.
+    steady : bool
+        The figure has one size, whatever the matrix has, so that a page does not jump.
     """
     kinds = tile_kinds(Nq, Nk, block_q, block_k, causal, kind)
     number = {k: sum(v == k for v in kinds.values()) for k in ("full", "partial", "skip")}
@@ -56,7 +59,8 @@ def tile_map(
         )
     shape = np.array([Nk, Nq]) / max(Nq, Nk)
     wide, tall = np.maximum(min(4.4 / shape[0], 3.9 / shape[1]) * shape, 1.6)  # inches; a very flat map is stretched
-    fig, ax = canvas(title=title, size=(float(wide) + 4.55, float(tall) + 1.25))
+    room = (4.4, 3.9) if steady else (float(wide), float(tall))
+    fig, ax = canvas(title=title, size=(room[0] + 4.55, room[1] + 1.25))
     looks = {
         "full": (COLOR["S"], "", "full: no mask needed"),
         "partial": (shades("S")(0.22), "//", "partial: masked inside"),
@@ -78,8 +82,9 @@ def tile_map(
         line = 3.2 if len(kinds) <= 400 else 1.6
         for back in (0,) if window is None else (0, window):
             edge_j = np.repeat(np.clip(i[:-1] + Nk - Nq + 1 - back, 0, Nk), 2)
-            ax.plot(edge_j, np.repeat(i, 2)[1:-1], color=INK, linewidth=line, marker="", linestyle="-")
-        what = "where a query's sight ends" if window is None else "between them: a query's sight"
+            for color, more in ((PAPER, 3.0), (INK, 0.0)):  # a white edge: black alone drowns in the hatching
+                ax.plot(edge_j, np.repeat(i, 2)[1:-1], color=color, linewidth=line + more, marker="", linestyle="-")
+        what = "where a query's keys end" if window is None else f"a query's window of {window} lies between"
         handles.append(Line2D([], [], color=INK, linewidth=line, marker="", label=what))
     ax.set_xlim(0, Nk)
     ax.set_ylim(Nq, 0)
@@ -87,7 +92,7 @@ def tile_map(
     ax.grid(False)
     for axis, size, step in ((ax.xaxis, Nk, block_k), (ax.yaxis, Nq, block_q)):
         stride = max(1, -(-size // step) // 8) * step  # ticks at tile borders, nine at most
-        places = [*range(0, size - stride // 2, stride), size]
+        places = [0, *range(stride, size - stride // 2, stride), size]
         axis.set_major_locator(FixedLocator(places))
         axis.set_ticklabels([count(p) for p in places])
     ax.set_xlabel(f"key j (tiles of {block_k})")

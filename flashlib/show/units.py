@@ -30,6 +30,14 @@ def count(n: float) -> str:
     return f"{int(n):,}" if float(n).is_integer() else _short(n)
 
 
+def words(n: float) -> str:
+    """A large count, rounded, as one says it: ``words(7_812_345) == "7.8 million"``."""
+    for scale, name in ((10**9, "billion"), (10**6, "million"), (10**3, "thousand")):
+        if n >= scale:
+            return f"{n / scale:.{1 if n < 9.95 * scale else 0}f} {name}"
+    return f"{n:,.0f}"
+
+
 def seconds(t: float) -> str:
     """A time in s, ms, µs or ns: ``seconds(0.0032) == "3.2 ms"``."""
     for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):

@@ -77,7 +77,7 @@ def describe(q: Any, k: Any, v: Any, step: int, block: int = 2) -> str:
         f"Left, the {len(q)} by {len(k)} score matrix as a grid of {block} by {block} tiles, of which {step} are done "
         f"and gone; only the tile of rows {now.i0} to {now.i1 - 1} and keys {now.j0} to {now.j1 - 1} has numbers. "
         f"Right, what lies in SRAM, {now.numbers} numbers: the q, k and v tiles, the scores, the state "
-        f"after this tile. {rows}."
+        f"after this tile. {rows}. {_title(q, k, now, step, block)}."
     )
 
 
@@ -90,7 +90,7 @@ def draw(q: Any, k: Any, v: Any, step: int, block: int = 2, *, title: str | None
     q, k, v, step, block
         As in `moment`; meant for the toy, up to about 8 × 8.
     title : str, optional
-        By default the count of numbers in SRAM.
+        By default which tile it is, and the count of numbers in SRAM.
     """
     now = moment(q, k, v, step, block)
     d, dv = q.shape[1], v.shape[1]
@@ -98,7 +98,7 @@ def draw(q: Any, k: Any, v: Any, step: int, block: int = 2, *, title: str | None
     inner = CELL * max(2 * d, block + dv, 2 + dv) + 1.65
     fig = blank((left + inner + 0.15, 5.55))
     fig.set_layout_engine("none")
-    headline(fig, title or f"One tile of S at a time: {now.numbers} numbers in SRAM, however large N is")
+    headline(fig, title or _title(q, k, now, step, block))
     _grid(fig, now, len(q), len(k), block, step)
     wide, tall = fig.get_size_inches()
     box = fig.add_axes((left / wide, 0.1 / tall, inner / wide, 4.95 / tall))
@@ -111,13 +111,13 @@ def draw(q: Any, k: Any, v: Any, step: int, block: int = 2, *, title: str | None
     rows, keys = range(now.i0, now.i1), range(now.j0, now.j1)
     x = 0.55 + left
     for x0, y0, name, label, a, lines in (
-        (x, 3.2, "Q", "q tile", now.q, rows),
-        (x + d * CELL + 0.55, 3.2, "K", "k tile", now.k, keys),
-        (x, 1.8, "S", "s tile", now.s, rows),
-        (x + d * CELL + 0.55, 1.8, "V", "v tile", now.v, keys),
+        (x, 3.2, "Q", "q tile, stays" if now.j0 else "q tile, new", now.q, rows),
+        (x + d * CELL + 0.55, 3.2, "K", "k tile, new", now.k, keys),
+        (x, 1.8, "S", "s tile, new", now.s, rows),
+        (x + d * CELL + 0.55, 1.8, "V", "v tile, new", now.v, keys),
         (x, 0.4, "masked", "m", now.m, rows),
         (x + CELL + 0.45, 0.4, "masked", "l", now.l, rows),
-        (x + d * CELL + 0.55, 0.4, "O", "acc", now.acc, rows),
+        (x + d * CELL + 0.55, 0.4, "O", "acc, changed" if now.j0 else "acc, begun", now.acc, rows),
     ):
         ax = fig.add_axes((x0 / wide, y0 / tall, a.shape[1] * CELL / wide, a.shape[0] * CELL / tall))
         panel(ax, a, name=name, label=label, rows="", cols="", numbers=True, limits=(-3.0, 7.0))
@@ -153,6 +153,14 @@ def _grid(fig: Figure, now: Moment, Sq: int, Sk: int, block: int, step: int) -> 
     ax.set_title("S, never whole", loc="center", fontsize=TEXT, pad=8)
     end = "then o = acc / l goes to HBM" if now.last else "then the next key tile is loaded"
     fig.text(0.75 / wide, 0.3 / tall, end, fontsize=SMALL, va="center")
+
+
+def _title(q: Any, k: Any, now: Moment, step: int, block: int) -> str:
+    many = -(-len(q) // block) * -(-len(k) // block)
+    return (
+        f"Tile {step + 1} of {many}: queries {now.i0} to {now.i1 - 1} meet keys {now.j0} to {now.j1 - 1}; "
+        f"{now.numbers} numbers in SRAM at any N"
+    )
 
 
 def _list(a: np.ndarray) -> str:
