@@ -16,6 +16,7 @@ import pytest
 
 import flashlib
 import lab
+from flashlib.grading.inputs import draw
 from flashlib.show.row_state import Problem, number
 
 pytestmark = pytest.mark.browser
@@ -76,6 +77,22 @@ class Player:
         """Wait until the caption, or the picture's alt text, holds these words."""
         self.page.wait_for_function(SAYS, arg=[place, text])
 
+    def fits(self) -> None:
+        """The controls stand in one row, say what they do, and leave the picture its place on the screen."""
+        buttons = [b for b in self.output.locator(".widget-hbox button").all() if b.is_visible()]
+        tops = {round(b.bounding_box()["y"]) for b in buttons}
+        assert len(tops) == 1, tops
+        ours = self.output.locator("button.widget-button").all()
+        assert len(ours) >= 4 and all(len(b.get_attribute("title") or "") > 10 for b in ours)
+        box, picture = self.output.locator(".widget-vbox").first, self.output.locator("figure img").first
+        picture.scroll_into_view_if_needed()
+        pages = [p for p in self.page.locator(".jp-WindowedPanel-outer").all() if p.is_visible()]
+        (top, end), (first, last) = (
+            (a.bounding_box()["y"], b.bounding_box()["y"] + b.bounding_box()["height"])
+            for a, b in ((pages[0], pages[0]), (box, picture))
+        )
+        assert top <= first < last <= end + 1 and last - first <= 620, (top, first, last, end)
+
     def button(self, name: str) -> Any:
         """A button by what stands on it."""
         return self.output.get_by_role("button", name=name)
@@ -94,12 +111,13 @@ def test_the_toy_is_stepped_with_the_arrow_keys_and_shows_the_computed_numbers(o
         player, problem, pictures = Player(notebook), Problem(*flashlib.toy()), set()
         for keys in (2, 4, 6):
             right = problem.state(3, list(range(keys)))
-            words = f"row 3: m = {number(right.m)} l = {number(right.l)} after {keys} keys"
+            words = f"row 3 after this tile ({keys} keys in all): m = {number(right.m)} l = {number(right.l)}"
             o = "o = acc / l = (" + ", ".join(number(float(x)) for x in right.o) + ")"
             for place in ("figcaption", "figure img"):
                 player.says(place, words)
                 player.says(place, o)
             pictures.add(player.output.locator("figure img").first.get_attribute("src"))
+            player.fits()
             notebook.shot(f"player-{keys}-keys")
             for _ in range(6 if keys < 6 else 0):  # K, S, V, m, l, acc: six steps a tile
                 player.press("ArrowRight", player.handle, player.at() + 1)
@@ -114,6 +132,12 @@ def test_the_wrong_kernel_is_followed_to_its_first_difference(opened: Any) -> No
         printed = re.search(r"First difference at step (\d+)", player.output.inner_text())
         assert printed
         player.press("Enter", player.button("first difference"), int(printed[1]))
-        player.says("figcaption", "row 2: m = 0 l = 0 after 53 keys")
+        q, k, v = (x[0, 0] for x in draw(7, B=1, Hq=1, Hkv=1, Sq=37, Sk=53, library="torch", offset=120.0)[:3])
+        right = Problem(q, k, v).state(2, list(range(53)))
+        words = f"m = 0 ≠ {number(right.m)} (right) l = 0 ≠ {number(right.l)} (right)"
+        player.says("figcaption", f"row 2 after this tile (53 keys in all): {words}")
         player.says("figcaption", "in the tile of rows 0 to 15, keys 48 to 52")
+        player.says("figure img", "the first difference: the ragged tile of keys 48 to 52 wipes row 2 out")
+        player.says("figure img", words)
+        player.fits()
         notebook.shot("player-first-difference")

@@ -24,10 +24,11 @@ from flashlib.instruments import interpreter, pipelines
 from flashlib.instruments.faults import Site
 from flashlib.instruments.traffic import MemoryMachine
 from flashlib.show import bundle as bundles
-from flashlib.show import explorer, player, player_figure, walk
-from flashlib.show.playing import Playing, number
+from flashlib.show import explorer, inches, player, player_figure, player_strip, walk
+from flashlib.show.playing import Playing
 from flashlib.show.recording import recording
-from flashlib.show.row_state import Problem
+from flashlib.show.row_state import Problem, number
+from flashlib.show.step_titles import heading, headline
 
 HERE = Path(__file__)
 TOY = flashlib.toy()
@@ -270,6 +271,53 @@ def test_tracing_is_off_unless_asked_for():
     assert all(e.value is None and e.site is None for e in m.report().events)
 
 
+def test_the_row_is_told_before_within_and_after_a_tile():
+    playing = played(*TOY, 2, 2, row=3)
+    tile, right = playing.run.tiles[4], playing.problem.state(3, [0, 1, 2, 3])
+    steps = {playing.step(n).name: n for n in range(tile.first, tile.last + 1)}
+    assert list(steps) == ["K", "S", "V", "l", "acc", "m"]
+    for name, n in steps.items():
+        said = playing.numbers(n)[0].removeprefix("row 3 ")
+        where = {"l": "halfway into this tile (2 keys before it)", "acc": "halfway into this tile (2 keys before it)"}
+        where["m"] = "after this tile (4 keys in all)"
+        assert said.startswith(where.get(name, "before this tile (2 keys so far)")), (name, said)
+        assert ("o = acc / l = (" in playing.numbers(n)[2]) == (name not in ("l", "acc"))
+    assert f"m = {number(right.m)}   l = {number(right.l)}" in playing.numbers(tile.last)[0]
+    assert "keys 2 to 3 are absorbed" in playing.title(tile.last)
+    stored = next(n for n, s in enumerate(playing.run.steps) if n > tile.last and s.role == "O")
+    assert playing.numbers(stored)[0].startswith("row 3 after 6 keys:")
+
+
+@pytest.mark.parametrize(
+    ("fault", "wrong", "does"),
+    [
+        ("old m", {"m"}, "makes row 0 wrong"),
+        ("l kept", {"l"}, "makes row 0 wrong"),
+        ("acc kept", {"o"}, "makes row 0 wrong"),
+        ("not divided", set(), "what is stored of row 0 is wrong"),
+    ],
+)
+def test_wrong_numbers_are_marked_from_their_step_on_with_the_right_ones_beside(fault, wrong, does):
+    playing = played(*TOY, 2, 2, fault=fault)
+    place = playing.difference
+    assert does in playing.title(place.step) and f"Step {place.step}: " in headline(playing)
+    for n in (0, place.step - 1, place.step, place.step + 1, len(playing.run.steps) - 1):
+        fig = player_figure.draw(playing, n)
+        seals = [t for t in fig.axes[0].texts if t.get_text() == "≠"]
+        assert len(seals) == (place.tile is not None and n >= place.step), (fault, n)
+        marked = [p for line in playing.lines(n) for p in line if p.wrong]
+        assert n >= place.step or not marked
+        bold = {t.get_text() for t in fig.texts if t.get_fontweight() == "bold" and t.get_color() == inches.WRONG}
+        assert bold == {p.text for p in marked}
+    tile, state = playing.run.tiles[playing.step(place.step).tile or 0], playing.states[place.step]
+    right = playing.problem.state(0, list(range(tile.keys[1])))
+    said = " ".join(playing.numbers(place.step))
+    assert (f"m = {number(state.m)} ≠ {number(right.m)} (right)" in said) == ("m" in wrong)
+    assert (f"l = {number(state.l)} ≠ {number(right.l)} (right)" in said) == ("l" in wrong)
+    o = "≠ (" + ", ".join(number(x) for x in right.o) + ") (right)"
+    assert (o in said) == ("o" in wrong or "l" in wrong)
+
+
 # --- Triton
 
 
@@ -405,7 +453,7 @@ def test_the_widget_steps_scrubs_and_follows_another_row(sent):
     transfer.click()
     assert playing.step(step.value).bytes
     row.value = 0
-    assert "row 0:" in picture.value and "row 3:" not in picture.value
+    assert "row 0 " in picture.value and "row 3 " not in picture.value
     step.value = step.max
     for button in (on, tile, transfer):
         button.click()
@@ -427,7 +475,11 @@ def test_the_still_picture_says_the_same_and_needs_no_widget(sent, monkeypatch):
     [data] = sent
     assert explorer.WIDGET not in data and {"text/html", "image/png", "text/plain"} == set(data)
     for n in playing.moments():
-        assert " ".join(playing.words(n).split()) in data["text/plain"]
+        for line in player_strip.row_lines(playing, n):
+            assert " ".join(player_strip.text(line).split()) in data["text/plain"]
+        assert heading(playing, n) in data["text/plain"]
+    assert headline(playing) == "One tile at a time: row 3 keeps only m, l and acc"
+    assert headline(playing) in data["text/plain"]
     assert "l = 1.3679" in data["text/plain"] and "l = 2.0562" in data["text/plain"]
     assert 'alt="' in data["text/html"] and html.escape(playing.verdict()) in data["text/html"]
 
@@ -447,7 +499,7 @@ def test_pictures_hold_all_their_text(fault):
         played(*one_head(37, 53), 16, 16, row=20, causal=True, fault=fault),
     ):
         moments = playing.moments()
-        for fig in (player_figure.draw(playing, moments[1]), player_figure.strip(playing, moments)):
+        for fig in (player_figure.draw(playing, moments[1]), player_strip.strip(playing, moments)):
             renderer = FigureCanvasAgg(fig).get_renderer()
             fig.draw(renderer)
             ticks = [t for ax in fig.axes for t in (*ax.get_xticklabels(), *ax.get_yticklabels()) if ax.axison]

@@ -13,7 +13,8 @@ from typing import Any
 
 from .bundle import bundle, described, encoded, publish, shell
 from .explorer import WIDGET
-from .player_figure import draw, strip
+from .player_figure import draw
+from .player_strip import strip, told
 from .playing import Playing
 from .recording import recording
 from .row_state import Problem
@@ -77,7 +78,7 @@ def play(
     start = moments[0] if start is None else start
     if not 0 <= start < len(notes.steps):
         raise ValueError(f"step {start} does not exist: the run has steps 0 to {len(notes.steps) - 1}")
-    spoken = described(f"{playing.verdict()} {' Then: '.join(playing.words(n) for n in moments)}")
+    spoken = described(told(playing, moments))
     data = bundle(encoded(strip(playing, moments)), spoken, playing.verdict())
     if os.environ.get("FLASHLIB_STATIC") != "1" and getattr(shell(), "kernel", None) is not None:
         box = _widget(playing, start, lambda r: Playing(notes, problem, r, o=o, log2=log2))
@@ -99,9 +100,8 @@ def _head(q: Any, k: Any, v: Any, o: Any, head: tuple[int, int]) -> tuple[Any, A
 def page(playing: Playing, n: int) -> str:
     """A step as HTML: the picture with its words, and the followed row's numbers as text."""
     said = " · ".join(playing.numbers(n))
-    return bundle(
-        encoded(draw(playing, n)), described(f"{playing.words(n)} {playing.verdict()}"), f"{said}. {playing.verdict()}"
-    )["text/html"]
+    picture = encoded(draw(playing, n))
+    return bundle(picture, described(playing.words(n)), f"{said}. {playing.verdict()}")["text/html"]
 
 
 def _widget(playing: Playing, start: int, follow: Any) -> Any:
@@ -112,10 +112,12 @@ def _widget(playing: Playing, start: int, follow: Any) -> Any:
         return None
     last, steps = len(playing.run.steps) - 1, playing.run.steps
     wide = {"description_width": "initial"}
-    clock = w.Play(value=start, min=0, max=last, step=1, interval=PACE)
-    step = w.IntSlider(value=start, min=0, max=last, description="step", continuous_update=False, style=wide)
+    clock = w.Play(value=start, min=0, max=last, step=1, interval=PACE, show_repeat=False,
+                   layout=w.Layout(width="6em"))  # fmt: skip
+    step = w.IntSlider(value=start, min=0, max=last, description="step", continuous_update=False, style=wide,
+                       layout=w.Layout(width="17em"))  # fmt: skip
     row = w.BoundedIntText(value=playing.row, min=0, max=len(playing.problem.q) - 1, description="row", style=wide,
-                           layout=w.Layout(width="7em"))  # fmt: skip
+                           layout=w.Layout(width="6em"))  # fmt: skip
     picture = w.HTML(value=page(playing, start))
     shown, pages = {"playing": playing}, {(playing.row, start): picture.value}
 
@@ -139,16 +141,18 @@ def _widget(playing: Playing, start: int, follow: Any) -> Any:
         made.on_click(lambda _: setattr(step, "value", to(step.value)))
         return made
 
+    chip = playing.chip
     buttons = [
-        button("◀ step", "one step back", lambda n: max(n - 1, 0)),
-        button("step ▶", "one step on", lambda n: min(n + 1, last)),
-        button("tile ▶", "to the end of the next tile", next_tile),
-        button("transfer ▶", "to the next step that moves bytes",
+        button("◀ step", "One step back", lambda n: max(n - 1, 0)),
+        button("step ▶", "One step on: a load, a store, or a value computed on chip", lambda n: min(n + 1, last)),
+        button("tile ▶", "On to the step after which the next tile of scores is absorbed", next_tile),
+        button("transfer ▶", f"On to the next load or store, past what is computed on the {chip} without moving bytes",
                lambda n: next((i for i in range(n + 1, last) if steps[i].bytes), last)),
     ]  # fmt: skip
     if playing.difference:
         place = playing.difference.step
-        buttons.append(button("first difference", "where the run first differs from the right one", lambda _: place))
+        buttons.append(button("first difference", "To the step at which the run first differs from float64",
+                              lambda _: place))  # fmt: skip
     for control in (step, row):
         control.observe(redraw, names="value")
     # in the browser, so that it plays at its pace whatever the kernel does

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from .recording import Recording, Step
-from .row_state import Difference, Problem, first_difference, history, number
+from . import step_titles
+from .judging import Difference, Faults, faults, first_difference
+from .recording import Recording, Step, Tile
+from .row_state import Problem, State, history, seen
+from .row_words import Line, Piece, output, several, span, sums, text, when
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-MANY = 6  # numbers of a row of o; of more, the first four are shown
 
 
 class Playing:
@@ -21,6 +23,7 @@ class Playing:
     Attributes
     ----------
     states : the row's `State` after every step, or None.
+    written : whether S or P crossed to HBM, as in the four steps.
     naive : bytes of the four-step pipeline for the same problem, by its closed form; `naive_as` says on what terms.
     difference : the first place where the run is wrong, or None.
     """
@@ -30,32 +33,27 @@ class Playing:
             raise ValueError(f"row {row} does not exist: there are rows 0 to {len(problem.q) - 1}")
         self.run, self.problem, self.row = run, problem, row
         self.states = history(run, problem, row, log2=log2)
+        self.seen = seen(run, row)
         self.difference: Difference | None = first_difference(run, problem, o=o, log2=log2)
         self.naive, self.naive_as = _naive(run, problem)
+        self.written = any(s.role in ("S", "P") and s.bytes for s in run.steps)
 
     def step(self, n: int) -> Step:
         """Step n of the run."""
         return self.run.steps[n]
 
-    def title(self, n: int) -> str:
-        """What the step does, in a line."""
-        step = self.step(n)
-        what = f"{step.name}{step.part}"
-        does = {
-            "load": f"{what}, {step.bytes:,} B, HBM → {self.chip}",
-            "store": f"{what}, {step.bytes:,} B, {self.chip} → HBM",
-            "put": f"{step.name} is computed on chip: nothing crosses",
-            "drop": f"{step.name} leaves SRAM: nothing crosses",
-        }.get(step.op, f"{step.op} {what}, {step.bytes:,} B")
-        return f"Step {n} of {len(self.run.steps) - 1}, {step.kernel}: {does}"
-
-    def heading(self, n: int) -> str:
-        """What has happened when the step is over, in a line: for the still picture."""
+    def over(self, n: int) -> Tile | None:
+        """The tile that the rows have absorbed with step n; in the four steps they absorb none."""
         tile = self.step(n).tile
-        if tile is not None and self.run.tiles[tile].last == n:
-            rows, keys = self.run.tiles[tile].rows, self.run.tiles[tile].keys
-            return f"Step {n}: rows {rows[0]} to {rows[1] - 1} have absorbed keys {keys[0]} to {keys[1] - 1}"
-        return self.title(n)
+        return None if tile is None or self.written or self.run.tiles[tile].last != n else self.run.tiles[tile]
+
+    def title(self, n: int) -> str:
+        """What the step does, and whether the run is wrong from here on, in a line."""
+        return step_titles.title(self, n)
+
+    def verdict(self) -> str:
+        """Whether the run is right, and if not, where it first differs."""
+        return step_titles.verdict(self)
 
     @property
     def chip(self) -> str:
@@ -65,20 +63,45 @@ class Playing:
     def bytes_line(self, n: int) -> str:
         """Bytes so far against the whole run's and the naive pipeline's."""
         run, naive = self.run.total, self.naive
-        return f"{self.step(n).moved:,} B moved so far of this run's {run:,}; {self.naive_as}: {naive:,} B"
+        return f"{self.step(n).moved:,} B moved by step {n}, of this run's {run:,}; {self.naive_as}: {naive:,} B"
+
+    def wrong(self, n: int) -> Faults | None:
+        """Which of the row's numbers are wrong after step n; None: none, or a tile is half absorbed."""
+        now = self.states[n]
+        if now is None or not now.kept or self.difference is None or not self.whole(n):
+            return None
+        found = faults(self.problem, self.row, self.seen[n], now)
+        return found if found.any else None
+
+    def whole(self, n: int) -> bool:
+        """Whether the row's numbers after step n are those after its last whole tile, or of before its first."""
+        now, tile = self.states[n], self.step(n).tile
+        if now is None or not now.kept or tile is None or self.over(n):
+            return True
+        first = self.run.tiles[tile].first
+        before: State | None = self.states[first - 1] if first else None
+        if before is None:
+            return now.l == 0
+        then, here = ([state.m, state.l, *state.acc] for state in (before, now))
+        return np.array_equal(then, here, equal_nan=True)
+
+    def lines(self, n: int) -> list[Line]:
+        """The followed row after this step, in pieces: which keys it holds, m and l, acc, o, and the right ones."""
+        now, step = self.states[n], self.step(n)
+        if now is None:
+            return [[Piece(f"row {self.row}: its turn has not come")]]
+        mine = step.rows is not None and step.rows[0] <= self.row < step.rows[1]
+        tile = self.run.tiles[step.tile] if mine and step.tile is not None else None
+        found, whole = self.wrong(n), self.whole(n)
+        source = [] if now.kept else [[Piece("m, l, acc: computed anew from q, k, v")]]
+        head = f"row {self.row} {when(step, n, tile, now, whole)}:"
+        acc = [Piece("acc = "), *several(now.acc)]
+        return [[Piece(head)], sums(now, found), acc, *output(now, found, whole), *source]
 
     def numbers(self, n: int) -> list[str]:
-        """The followed row after this step: m and l, acc, o; and where the numbers come from."""
-        now = self.states[n]
-        if now is None:
-            return [f"row {self.row}: its turn has not come"]
-        source = "as the program holds them" if now.kept else "computed anew from q, k, v"
-        return [
-            f"row {self.row}:  m = {number(now.m)}   l = {number(now.l)}   after {now.seen} keys",
-            f"acc = {several(now.acc)}",
-            f"o = acc / l = {several(now.o)}",
-            f"m, l, acc: {source}",
-        ]
+        """`lines` as text."""
+        head, *rest = (text(line) for line in self.lines(n))
+        return [f"{head} {rest[0]}", *rest[1:]] if rest else [head]
 
     def code(self, n: int) -> str:
         """The program's line that runs: function, line number, text; empty where the run was not traced."""
@@ -95,19 +118,6 @@ class Playing:
         function, line = frames[own[0]]
         return f"{function}, line {line}:  {linecache.getline(files[own[0]], line).strip()}"
 
-    def verdict(self) -> str:
-        """Whether the run is right, and if not, where it first differs."""
-        wrong = self.difference
-        if wrong is None:
-            held = "every tile's state and every row of o agree" if self.run.kept else "every row of o agrees"
-            held = held if self.checked else "the tiles are complete; no numbers were recorded to compare"
-            return f"No difference: {held} with float64, but for rounding."
-        place = "at the store of o"
-        if wrong.tile is not None:
-            (i0, i1), (j0, j1) = self.run.tiles[wrong.tile].rows, self.run.tiles[wrong.tile].keys
-            place = f"in the tile of rows {i0} to {i1 - 1}, keys {j0} to {j1 - 1}"
-        return f"First difference at step {wrong.step}, {place}. {wrong.what[:1].upper()}{wrong.what[1:]}."
-
     @property
     def checked(self) -> bool:
         """Whether the run left numbers that can be held against the right ones."""
@@ -119,7 +129,11 @@ class Playing:
         tile = "No tile of scores is under work."
         if step.rows and step.keys:
             rows, keys = step.rows, step.keys
-            tile = f"Under work: the tile of rows {rows[0]} to {rows[1] - 1} and keys {keys[0]} to {keys[1] - 1}."
+            tile = f"Under work: the tile of {span('row', rows)} and {span('key', keys)}."
+        wrong = self.difference
+        if wrong and wrong.tile is not None and wrong.step <= n:
+            rows, keys = self.run.tiles[wrong.tile].rows, self.run.tiles[wrong.tile].keys
+            tile += f" Marked ≠: the tile of {span('row', rows)} and {span('key', keys)}."
         held = ", ".join(f"{slot} {n:,} B" for slot, n in step.held.items()) or "nothing"
         code = self.code(n)
         return (
@@ -146,12 +160,6 @@ class Playing:
         if self.difference and self.difference.step not in found:
             found = sorted([*found[: most - 1], self.difference.step])
         return found
-
-
-def several(row: Any) -> str:
-    """Numbers of a row in brackets; of many, the first four."""
-    shown = list(row) if len(row) <= MANY else list(row[:4])
-    return "(" + ", ".join(number(float(x)) for x in shown) + (", …)" if len(row) > len(shown) else ")")
 
 
 def _naive(run: Recording, problem: Problem) -> tuple[int, str]:
