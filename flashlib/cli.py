@@ -153,12 +153,16 @@ def compile_tiles(  # a name of its own: `compile` is Python's
     dtype: Annotated[str | None, typer.Option("--dtype", help="Only float16, bfloat16 or float32.")] = None,
     kernel: Annotated[str | None, typer.Option("--kernel", help="Only forward, dkdv, dq or decode.")] = None,
     width: Annotated[int | None, typer.Option("--width", help="Only 16, 32, 64, 128 or 256: D, padded.")] = None,
-    dropout: Annotated[bool, typer.Option("--dropout", help="Compile the kernels with dropout.")] = False,
-    ragged: Annotated[bool, typer.Option("--ragged", help="Compile for a D just below each width.")] = False,
+    dropout: Annotated[bool, typer.Option("--dropout", help="With dropout, and the tiles for it.")] = False,
+    ragged: Annotated[bool, typer.Option("--ragged", help="For padded D: 8 below each width, and ¾ of it.")] = False,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Compilers at once; one a core by default.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Compile every tile size for its chip, with no GPU; exit 1 on spills, too much memory or no tensor cores."""
+    """Compile every tile size for its chip, with no GPU; exit 1 on spills, too much memory or no tensor cores.
+
+    Plain, a width D is a power of two and there is no dropout. With --dropout, and with --ragged for other D, kernels
+    may take other tiles, and those are compiled. Both at once may spill.
+    """
     from tqdm import tqdm
 
     from flashlib.instruments import tile_table

@@ -17,12 +17,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from flashlib.algorithms import tiles
 from flashlib.cli import app
 from flashlib.instruments import loop_table, sass
 from flashlib.instruments.compiled import Compiled, CompileError, Job, compile_all, compile_for
 from flashlib.instruments.kernel_text import describe, kernel_text
 from flashlib.instruments.occupancy import CAPABILITIES, limits, occupancy
-from flashlib.instruments.tile_table import cases, compile_table
+from flashlib.instruments.tile_table import all_entries, cases, compile_table
 from tests.files import ROOT
 
 pytest.importorskip("triton", reason="triton is not installed here")
@@ -223,7 +224,7 @@ def test_occupancy_of_known_kernels() -> None:
 
 def entry(**other: object) -> SimpleNamespace:
     sizes = dict(kernel="forward", capability=(8, 0), D=64, dtype="16-bit", block_m=64, block_n=64, warps=4, stages=2)
-    return SimpleNamespace(**{**sizes, **other})
+    return SimpleNamespace(**{**sizes, "when": "", **other})
 
 
 def test_cases_of_the_table() -> None:
@@ -243,6 +244,26 @@ def test_cases_of_the_table() -> None:
     assert (one.chip, one.D, one.dtype) == ("sm86", 32, "bfloat16") and cases(entries, kernel="dq") == []
 
 
+def test_entries_stand_in_for_dropout_and_for_padded_widths() -> None:
+    """The nearest chip's plain entry, or the one beside it for the occasion; those for unaligned rows come first."""
+    names = {64: "", 16: "dropout", 128: "masked", 32: "unaligned"}
+    table = [entry(block_m=m, when=when) for m, when in names.items()] + [entry(block_m=256, capability=(9, 0))]
+
+    def found(D: int, dropout: bool, capability: tuple[int, int] = (8, 6)) -> str:
+        one = tiles.best(tiles.fitting(table, "forward", capability, D, "16-bit", dropout))
+        return names.get(one.block_m, "sm90")
+
+    assert [found(D, False) for D in (16, 32, 64, 48, 40, 24, 8)] == ["", "", "", "masked", *["unaligned"] * 3]
+    assert [found(D, True) for D in (64, 48, 40)] == ["dropout", "masked", "unaligned"]
+    assert [found(D, True, (9, 0)) for D in (64, 48, 40)] == ["sm90", "sm90", "unaligned"]
+    short = Counter((c.D, c.short, names[c.entry.block_m]) for c in cases(table[:4], ragged=True, chip="sm80"))
+    assert short == dict.fromkeys(
+        [(16, 8, "unaligned"), (32, 8, "unaligned"), (64, 16, "masked"), (64, 8, "unaligned")], 2
+    )
+    assert {c.arguments(c.job().kernel)["D"] for c in cases(ragged=True, width=128)} == {96, 120}
+    assert {c.kernel for c in cases(all_entries(), dropout=True)} == {"forward", "dkdv", "dq"}  # decode has none
+
+
 def test_the_table_says_what_is_wrong(made: dict) -> None:
     (case,) = cases([entry()], dtype="float16", chip="sm80", width=16)
     assert case.faults(made["sm80"]) == [] and "spills" in case.faults(made["wide"])[0]
@@ -252,9 +273,13 @@ def test_the_table_says_what_is_wrong(made: dict) -> None:
 
 
 def test_a_sample_of_the_real_table() -> None:
-    """Another sample every day; `python -m flashlib compile` takes the whole table, in some minutes."""
+    """Another sample every day, also with dropout and of padded widths; `python -m flashlib compile` takes them all."""
     day = datetime.date.today().isoformat()
-    sample = random.Random(day).sample(cases(), 8)
+    draw = random.Random(day).sample
+    sample = draw(cases(), 8) + draw(cases(dropout=True), 2) + draw(cases(ragged=True), 2)
+    # and always these three, where the plain tiles spill
+    sample += cases(kernel="forward", dtype="float16", chip="sm80", width=64, dropout=True)
+    sample += cases(kernel="forward", dtype="float16", chip="sm86", width=128, ragged=True)
     for i, result in compile_table(sample, jobs=2):
         faults = sample[i].faults(result)
         if triton.__version__ != PINNED:  # registers are given out anew by every compiler: there, spills are told

@@ -406,6 +406,7 @@ ABOUT_TORCH |= {
 ABOUT_TORCH |= {"flashlib.algorithms.decode_tiles"}
 ABOUT_TORCH |= {
     "flashlib.grading.counted",
+    "flashlib.grading.mistakes.sizes",
     "flashlib.grading.meetings",
     "flashlib.gpt",
     "flashlib.training",

@@ -129,6 +129,15 @@ def test_no_tile_for_a_chip_is_said_in_one_line():
         tiles.lookup("forward", (6, 0), 64, "16-bit")
 
 
+@pytest.mark.parametrize("dropout_p", [0.0, 0.5])
+def test_tiles_are_chosen_for_dropout(monkeypatch, dropout_p):
+    asked = []
+    monkeypatch.setattr(ta, "choose", lambda kernel, *args: asked.append((kernel, args[-1])) or tiles.INTERPRETED)
+    (q, k, v), options = sample(dropout_p)
+    ta._forward(q, k, v, *options)[0].sum().backward()
+    assert asked == [(kernel, dropout_p > 0) for kernel in ("forward", "dkdv", "dq")]
+
+
 def test_dropout_without_a_seed_compiles_whole():
     """The seed is drawn inside of the graph, where nothing may depend on its size."""
     torch._dynamo.reset()

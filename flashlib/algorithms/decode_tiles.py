@@ -1,4 +1,4 @@
-"""Tile sizes for the decode kernel: by chip, width and dtype, each compiled ahead of time as those of `tiles` are.
+"""Tile sizes for the decode kernel: by chip, width and dtype, compiled ahead of time and promised as those of `tiles`.
 
 BLOCK_M is the most rows a tile may have; a KV head with fewer rows takes fewer. `python -m flashlib compile --kernel
 decode` prints the table; nothing in it has been timed on a GPU yet.
@@ -7,11 +7,11 @@ decode` prints the table; nothing in it has been timed on a GPU yet.
 import torch
 from torch import Tensor
 
-from flashlib.algorithms.tiles import Sizes, Tile
+from flashlib.algorithms.tiles import Table, Tile, best, fitting, wanted
 
 
-def _entries(dtype: str, table: dict[tuple[int, int], dict[int, Sizes]]) -> list[Tile]:
-    return [Tile("decode", chip, D, dtype, *sizes) for chip, row in table.items() for D, sizes in row.items()]
+def _entries(dtype: str, table: Table, when: str = "") -> list[Tile]:
+    return [Tile("decode", chip, D, dtype, *sizes, when) for chip, row in table.items() for D, sizes in row.items()]
 
 
 INTERPRETED = Tile("decode", (0, 0), 256, "any", 64, 32, 4, 1)  # no chip to fit; small, so that tests see many tiles
@@ -24,6 +24,9 @@ ENTRIES: list[Tile] = [
         (7, 5): {64: (16, 32, 4, 1), 128: (16, 16, 4, 1), 256: (16, 16, 8, 1)},
         (8, 0): {64: (16, 32, 4, 2), 128: (16, 16, 4, 2), 256: (16, 16, 8, 2)},
     }),
+    *_entries("float32", {(7, 5): {256: (16, 16, 16, 1)}}, "masked"),
+    *_entries("16-bit", {(8, 0): {64: (64, 32, 4, 2), 128: (64, 32, 8, 2), 256: (32, 32, 4, 2)}}, "unaligned"),
+    *_entries("float32", {(8, 0): {128: (16, 16, 4, 2), 256: (16, 16, 8, 2)}}, "unaligned"),
 ]  # fmt: skip
 
 
@@ -38,12 +41,12 @@ def choose(q: Tensor, v: Tensor, rows: int) -> Tile:
     entry = INTERPRETED
     if q.device.type == "cuda":
         chip = torch.cuda.get_device_capability(q.device)
-        D, dtype = max(q.shape[-1], v.shape[-1]), "float32" if q.dtype == torch.float32 else "16-bit"
-        found = [t for t in ENTRIES if t.dtype == dtype and t.capability <= chip and t.D >= D]
+        D, dtype = wanted(q, v)
+        found = fitting(ENTRIES, "decode", chip, D, dtype)
         if not found:
             raise ValueError(
                 f"decode: no Triton tile for D={D}, {dtype}, on a chip of capability {chip[0]}.{chip[1]}; "
                 "use impl='torch'"
             )
-        entry = max(found, key=lambda t: (t.capability, -t.D))
+        entry = best(found)
     return entry._replace(block_m=min(entry.block_m, max(16, 1 << max(0, rows - 1).bit_length())))

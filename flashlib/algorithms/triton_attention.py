@@ -87,7 +87,7 @@ def _forward(
     B, H, Sq, _ = q.shape
     o, lse = q.new_empty(B, H, Sq, v.shape[-1]), q.new_empty(B, H, Sq, dtype=torch.float32)
     if o.numel():
-        tile = choose("forward", q, v)
+        tile = choose("forward", q, v, dropout_p > 0)
         with on_device(q):
             forward_kernel[(triton.cdiv(Sq, tile.block_m) * H * B,)](
                 q, k, v, o, lse, q.stride(), k.stride(), v.stride(), o.stride(),
@@ -121,13 +121,13 @@ def _backward(
             DV=DV, BLOCK_DV=_width(DV), BLOCK_M=64, HAS_DLSE=dlse is not None,
         )  # fmt: skip
         if need_kv:
-            tile = choose("dkdv", q, v)
+            tile = choose("dkdv", q, v, dropout_p > 0)
             dkdv_kernel[(triton.cdiv(Sk, tile.block_n) * Hkv * B,)](
                 q, k, v, do, lse, delta, dk, dv, q.stride(), k.stride(), v.stride(), do.stride(), dk.stride(),
                 dv.stride(), *numbers, **_constants(q, v, causal, scale, dropout_p, tile),
             )  # fmt: skip
         if need_q:
-            tile = choose("dq", q, v)
+            tile = choose("dq", q, v, dropout_p > 0)
             dq_kernel[(triton.cdiv(Sq, tile.block_m) * H * B,)](
                 q, k, v, do, lse, delta, dq, q.stride(), k.stride(), v.stride(), do.stride(), dq.stride(),
                 *numbers, **_constants(q, v, causal, scale, dropout_p, tile),

@@ -70,7 +70,8 @@ def tune(launches: Any, capability: tuple[int, int], *, seconds: float, ahead: A
     """
     from flashlib.algorithms import tiles
 
-    todo = [(k, D, t) for D in WIDTHS for t in DTYPES for k in KERNELS if tiles._find(k, capability, D, t)]
+    every = [(k, D, t) for D in WIDTHS for t in DTYPES for k in KERNELS]
+    todo = [(k, D, t) for k, D, t in every if tiles.fitting(tiles.ENTRIES, k, capability, D, t)]
     start, found = time.monotonic(), []
     with tqdm(todo, file=sys.stderr, unit="entry", disable=None) as bar:
         for i, (kernel, D, dtype) in enumerate(bar):

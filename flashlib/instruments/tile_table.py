@@ -33,7 +33,10 @@ _INT32 = ("LENGTHS", "TABLE")
 
 @dataclass(frozen=True)
 class Case:
-    """One entry of the table (a `tiles.Tile`) on a chip that takes it, at one padded width D and dtype."""
+    """One entry of the table (a `tiles.Tile`) on a chip that takes it, at one padded width D and dtype.
+
+    The heads' own width is `D` − `short`: with short > 0 their loads are masked.
+    """
 
     entry: Any
     capability: tuple[int, int]
@@ -41,7 +44,7 @@ class Case:
     dtype: str
     causal: bool = True
     dropout: bool = False
-    ragged: bool = False
+    short: int = 0
 
     @property
     def chip(self) -> str:
@@ -61,7 +64,7 @@ class Case:
 
     def arguments(self, kernel: Any) -> dict[str, Any]:
         """What a launch would pass, by the kernel's parameter names; ValueError for a name that has no meaning here."""
-        d = self.D - 8 * self.ragged
+        d = self.D - self.short
         known: dict[str, Any] = {
             **_NUMBERS, "D": d, "DV": d, "BLOCK_D": self.D, "BLOCK_DV": self.D, "CAUSAL": self.causal,
             "DROPOUT": self.dropout, "BLOCK_M": self.entry.block_m, "BLOCK_N": self.entry.block_n,
@@ -110,22 +113,28 @@ def cases(
     ----------
     entries : those of `flashlib.algorithms.tiles` by default. A chip takes the entry that `tiles.lookup` gives it.
     chip, dtype, kernel, width : keep only these, as "sm80", "float16", "forward", 64.
-    dropout : compile with dropout. ragged : with a D that is 8 short of the tile's width, so that loads are masked.
+    dropout : with dropout. The decode kernel has none.
+    ragged : with heads narrower than the tile, so that loads are masked: 8 columns short of it (rows are unaligned
+        then), and from 64 on a quarter short (they are aligned).
     """
-    entries = list(import_module("flashlib.algorithms.tiles").ENTRIES if entries is None else entries)
+    tiles = import_module("flashlib.algorithms.tiles")
+    entries = list(tiles.ENTRIES if entries is None else entries)
+    widths = [(D, short) for D in WIDTHS for short in (_short(D) if ragged else (0,))]
     result = []
     for capability in CAPABILITIES:
-        for name, kind in dict.fromkeys((e.kernel, e.dtype) for e in entries):
-            alike = [e for e in entries if (e.kernel, e.dtype) == (name, kind) and e.capability <= capability]
-            for D in WIDTHS:
-                wide = [e for e in alike if e.D >= D]  # none: this chip falls back to PyTorch at this width
-                # Turing has no bfloat16: torch emulates it there
-                both = ("float16", "bfloat16") if capability >= (8, 0) else ("float16",)
-                for t in (both if kind == "16-bit" else (kind,)) if wide else ():
-                    entry = max(wide, key=lambda e: (e.capability, -e.D))
-                    result.append(Case(entry, capability, D, t, dropout=dropout, ragged=ragged))
+        for name, kind in dict.fromkeys((e.kernel, e.dtype) for e in entries if not (dropout and e.kernel == "decode")):
+            # Turing has no bfloat16: torch emulates it there
+            both = ("float16", "bfloat16") if capability >= (8, 0) else ("float16",)
+            for D, short in widths:
+                found = tiles.fitting(entries, name, capability, D - short, kind, dropout)
+                for t in (both if kind == "16-bit" else (kind,)) if found else ():  # none: PyTorch takes over there
+                    result.append(Case(tiles.best(found), capability, D, t, dropout=dropout, short=short))
     wanted = ((chip, "chip"), (dtype, "dtype"), (kernel, "kernel"), (width, "D"))
     return [c for c in result if all(value in (None, getattr(c, what)) for value, what in wanted)]
+
+
+def _short(D: int) -> tuple[int, ...]:
+    return (D // 4, 8) if D >= 64 else (8,)  # below 64 no multiple of 16 is padded
 
 
 def all_entries() -> list[Any]:
@@ -142,7 +151,7 @@ def as_dict(case: Case, result: Compiled | CompileError) -> dict[str, Any]:
     """One row, for JSON."""
     e = case.entry
     row: dict[str, Any] = {
-        "kernel": e.kernel, "chip": case.chip, "D": case.D, "dtype": case.dtype, "block_m": e.block_m,
+        "kernel": e.kernel, "chip": case.chip, "D": case.D - case.short, "dtype": case.dtype, "block_m": e.block_m,
         "block_n": e.block_n, "warps": e.warps, "stages": e.stages, "faults": case.faults(result),
     }  # fmt: skip
     if isinstance(result, Compiled):
