@@ -183,6 +183,18 @@ def test_a_library_attention_is_found_in_the_text(fn):
     assert "scaled_dot_product_attention" in library_calls.find(*library_calls.of_function(fn))
 
 
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "softmin", "logcumsumexp", "logaddexp2"])
+def test_relatives_of_what_is_forbidden_are_forbidden(name):
+    def inner(x):
+        import torch
+
+        return torch.ops.aten._softmax(x, -1, False)
+
+    assert library_calls.find(*library_calls.of_function(inner), ("softmax",))
+    assert library_calls.find(*library_calls.of_function(inner), ("logsumexp",)) is None
+    assert name in library_calls.refused(("softmax", "logsumexp")) and name not in library_calls.refused(("einsum",))
+
+
 def test_a_library_attention_is_found_when_it_runs():
     import torch
 
@@ -395,3 +407,27 @@ def test_the_numbers_that_products_read_are_counted():
     assert harness.run(lambda q, k: q @ k.mT, case).measures["operands"] == q.numel() + k.numel()
     looped = harness.run(lambda q, k: [q[:, i : i + 1] @ k.mT for i in range(4)], case)
     assert looped.measures["operands"] == q.numel() + 4 * k.numel()
+
+
+@pytest.mark.parametrize(
+    ("got", "told"),
+    [(96.0, "0.125"), (691.2, "0.9"), (768 / np.log(2), "1.4427"), (-768.0, "-1"), (66.0, ""), (825.9, "")],
+)
+def test_a_ratio_is_told_where_it_tells_something(got, told):
+    finding = matches(value("S", np.float64(768.0)))(harness.run(lambda: np.float64(got), Case("one", (), None)))
+    assert (f"That is {told}" in finding.says) if told else ("times as much" not in finding.says), finding.says
+
+
+@pytest.mark.parametrize("exercise_id", ["09.3", "10.1"])
+def test_16_bits_are_blamed_for_errors_of_their_size_alone(exercise_id):
+    pytest.importorskip("torch")
+    exercise = catalogue.find(exercise_id)
+    mistakes = {m.name: m for m in exercise.mistakes()}
+    narrow = mistakes["computed in 16 bits" if exercise_id == "09.3" else "in 16 bits"]
+    case = next(c for c in exercise.cases(5) if "float16 in" in c.name)
+    for wrong, fits in (
+        (narrow, True),
+        (mistakes["divided by the batch" if exercise_id == "09.3" else "own scale"], False),
+    ):
+        outcome = harness.run(wrong.wrong, case)
+        assert narrow.fits(case, outcome, case.judge(outcome)) is fits, wrong.name

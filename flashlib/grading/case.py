@@ -77,7 +77,8 @@ class Finding:
 
     ``error`` and ``budget`` are in the units of the result (None where nothing was compared). ``where`` is the index of
     the first wrong element and ``axes`` names its axes. ``says`` is a sentence in plain words, for what went wrong.
-    ``ratio`` is |error| / budget over the last two axes of the first wrong matrix, for a picture.
+    ``ratio`` is |error| / budget over the last two axes of the first wrong matrix, for a picture. ``budgets`` are those
+    of all results, in their order, if several were compared.
     """
 
     ok: bool
@@ -88,6 +89,7 @@ class Finding:
     result: str = ""
     says: str = ""
     ratio: np.ndarray | None = None
+    budgets: tuple[float, ...] = ()
 
 
 Judge = Callable[[Outcome], Finding]
@@ -131,6 +133,8 @@ class Mistake:
     ask : the question whose answer mends it. Never the solution.
     fits : for mistakes that no output shows (memory, traffic, an exception of any wording): whether this case's outcome
         looks like it. Without it outputs are compared.
+    overflows : where both outputs hold numbers that are not finite, only those that are finite in both are compared:
+        which ones overflow depends on the order of the operations.
     """
 
     name: str
@@ -138,6 +142,7 @@ class Mistake:
     says: str
     ask: str
     fits: Callable[[Case, Outcome, Finding], bool] | None = None
+    overflows: bool = False
 
 
 @dataclass(frozen=True)

@@ -68,15 +68,14 @@ def judge(exercise: Exercise, seed: int, run: Run, library: str | None = None) -
     def report(state: str, lines: list[Line], **more: Any) -> Report:
         return Report(exercise, seed, state, tuple(lines), seconds=time.perf_counter() - began, **more)
 
+    refused = library_calls.refused(exercise.forbidden)
     lines: list[Line] = []
     failures: list[Failure] = []
     passed: list[tuple[Case, Outcome]] = []
     for case, outcome in _outcomes(exercise, seed, run, failures, lines):
         if outcome.trouble and outcome.trouble.kind == "NotImplementedError" and not lines:
             return report("not started", [])
-        used = library or next(
-            (n for n in outcome.called if n in (*library_calls.ATTENTION, *exercise.forbidden)), None
-        )
+        used = library or next((n for n in outcome.called if n in refused), None)
         if used:
             return report(
                 "failed", [], named=f"library call: {used}", headline=f"It calls {used}, which does the exercise.",

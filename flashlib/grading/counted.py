@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -37,11 +38,12 @@ class Matmuls(TorchDispatchMode):
 
     ``side`` is the largest m or n, ``longest`` the largest k of all products, ``dtypes`` the names of their dtypes,
     ``operands`` how many numbers the products read: both factors of each, a number that is read twice counted twice.
+    ``touched`` is the work of all operations, products or not: of each the numbers in its largest operand or result.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.number = self.flops = self.side = self.longest = self.operands = 0
+        self.number = self.flops = self.side = self.longest = self.operands = self.touched = 0
         self.dtypes: set[str] = set()
 
     @classmethod
@@ -66,7 +68,21 @@ class Matmuls(TorchDispatchMode):
             self.side = max(self.side, columns, a.shape[-2] if a.dim() > 1 else 1)
             self.longest = max(self.longest, a.shape[-1])
             self.dtypes.add(str(a.dtype).removeprefix("torch."))
-        return func(*args, **(kwargs or {}))
+        out = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            self.touched += max((t.numel() for t in tensors((args, kwargs, out))), default=0)
+        return out
+
+
+def tensors(x: Any) -> list[torch.Tensor]:
+    """The tensors in what an operation takes or gives, lists of them included."""
+    if isinstance(x, torch.Tensor):
+        return [x]
+    if isinstance(x, dict):
+        x = x.values()
+    elif not isinstance(x, (list, tuple)):
+        return []
+    return [t for y in x for t in tensors(y)]
 
 
 class TooManyOperations(RuntimeError):

@@ -29,6 +29,7 @@ class Answer(NamedTuple):
     dtype: str | None  # None: any
     library: str | None  # "numpy" | "torch" | None: any
     axes: tuple[str, ...] = ()
+    whole: bool = False  # numbers of places, to count or to loop with: no float will do, and no ratio tells anything
 
 
 def expect(
@@ -77,9 +78,19 @@ def expect(
     return answers
 
 
-def value(name: str, exact: Any, *, dtype: str | None = None, library: str | None = None) -> Answer:
-    """An answer with no rounding in it: a whole number, a mask, a shape. Any difference is wrong."""
-    return Answer(name, np.asarray(exact), 0.0, dtype, library)
+def value(
+    name: str, exact: Any, *, dtype: str | None = None, library: str | None = None, whole: bool = False
+) -> Answer:
+    """An answer with no rounding in it: a whole number, a mask, a shape. Any difference is wrong, a float too where it
+    is to be ``whole``."""
+    return Answer(name, np.asarray(exact), 0.0, dtype, library, whole=whole)
+
+
+def beside_lse(answer: Answer, q: Any, k: Any) -> Answer:
+    """The answer with room for weights exp(s − lse). They need no division, but lse is rounded where it is as large as
+    the largest score, and that moves all weights of a row by the same part."""
+    score = _largest(to_numpy(q).astype(np.longdouble) @ to_numpy(k).astype(np.longdouble).T) / q.shape[-1] ** 0.5
+    return answer._replace(budget=answer.budget + 2 * UNIT[dtype_name(q)] * score * _largest(answer.exact))
 
 
 def _floating(a: Any) -> bool:

@@ -183,15 +183,28 @@ def _placed(args: Any, options: Any) -> tuple[Any, list[Any]]:
 
 def _matmuls(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Called:
     """One call with its matrix products counted: ``matmuls`` and ``flops`` = Σ 2 · m · n · k, the largest m or n
-    (``side``) and k (``longest``), the ``operands`` read, and the ``dtypes`` of what was multiplied (torch only)."""
+    (``side``) and k (``longest``), the ``operands`` read, and the ``dtypes`` of what was multiplied; ``touched``: the
+    numbers that all operations went over (torch only)."""
     from flashlib.grading.counted import Matmuls
 
     with Matmuls() as counted:
         out = fn(*args, **kwargs)
     return out, {
         "matmuls": counted.number, "flops": counted.flops, "side": counted.side, "longest": counted.longest,
-        "operands": counted.operands, "dtypes": ", ".join(sorted(counted.dtypes)),
+        "operands": counted.operands, "dtypes": ", ".join(sorted(counted.dtypes)), "touched": counted.touched,
     }  # fmt: skip
+
+
+def _meetings(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Called:
+    """ "matmuls", and who met whom. The first argument holds rows, the second blocks of keys: a tensor or a list of
+    tensors each. Measures besides ``met``: for each of the first the blocks its rows met, in the order of the meetings,
+    each as a list: more than one where several blocks were joined (torch only)."""
+    from flashlib.grading.meetings import Meetings
+
+    rows, blocks = (list(a) if isinstance(a, (list, tuple)) else [a] for a in args[:2])
+    with Meetings(rows, blocks) as seen:
+        out, measures = _matmuls(fn, args, kwargs, options)
+    return out, {**measures, "met": seen.met}
 
 
 def _watch(fn: Callable[..., Any], args: Any, kwargs: Any, options: Any) -> Called:
@@ -227,6 +240,7 @@ HARNESSES: dict[str, Callable[..., Called]] = {
     "machine": _machine,
     "machine_growth": _machine_growth,
     "matmuls": _matmuls,
+    "meetings": _meetings,
     "watch": _watch,
     "watch_gradients": _watch_gradients,
 }
@@ -262,7 +276,7 @@ def values(returned: Any) -> tuple[Value, ...]:
     if returned is None:
         return ()
     if isinstance(returned, (tuple, list)):
-        return tuple(v for r in returned for v in ((_listed(r),) if _numbers(r) else values(r)))
+        return tuple(v for r in returned for v in ((_listed(r),) if _numbers(r) or _whole(r) else values(r)))
     if hasattr(returned, "detach"):
         return (Value(to_numpy(returned).copy(), dtype_name(returned), "torch"),)
     array = np.array(returned)
@@ -276,9 +290,27 @@ def _numbers(x: Any) -> bool:
     return isinstance(x, list) and bool(x) and all(isinstance(y, (bool, int, float)) or _numbers(y) for y in x)
 
 
-def _listed(x: list[Any]) -> Value:
+def _whole(x: Any) -> bool:
+    """A list or tuple of whole numbers, or of such: NumPy's integers and tensors without axes may be among them."""
+    return isinstance(x, (list, tuple)) and bool(x) and all(_integer(y) or _whole(y) for y in x)
+
+
+def _integer(x: Any) -> bool:
+    if isinstance(x, (bool, int, np.integer)):
+        return True
+    array = to_numpy(x) if hasattr(x, "detach") else x
+    return isinstance(array, np.ndarray) and not array.ndim and array.dtype.kind in "iu"
+
+
+def _plain(x: Any) -> Any:
+    return (
+        [_plain(y) for y in x] if isinstance(x, (list, tuple)) else x if isinstance(x, (bool, int, float)) else int(x)
+    )
+
+
+def _listed(x: Any) -> Value:
     try:
-        array = np.array(x)
+        array = np.array(_plain(x))
     except ValueError:  # rows of different lengths
         raise TypeError("expected numbers or arrays back, got a list whose rows differ in length") from None
     return Value(array, str(array.dtype), "python")

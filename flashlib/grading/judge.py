@@ -7,6 +7,7 @@ judge what was measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -56,12 +57,14 @@ def matches(*answers: Answer) -> Judge:
             got = _count(len(results))
             if len(answers) == 1 and len(results) > 1 and all(r.library == "python" for r in results):
                 got = "a list"
-            names = ", ".join(a.name for a in answers)
-            return Finding(False, says=f"It returned {got}, expected {_count(len(answers))}: {names}.")
+            names, wanted = ", ".join(a.name for a in answers), _count(len(answers))
+            if got == "a list" and answers[0].library == "torch":
+                wanted = f"a torch tensor of {answers[0].dtype}"
+            return Finding(False, says=f"It returned {got}, expected {wanted}: {names}.")
         findings = [compare(a, v) for a, v in zip(answers, results, strict=True)]
         wrong = next((f for f in findings if not f.ok), None)
         if wrong is not None:
-            return wrong
+            return replace(wrong, budgets=tuple(a.budget for a in answers))
         # all within budget: show the one that came nearest to its budget
         return max(findings, key=lambda f: (f.error or 0) / f.budget if f.budget else 0)
 
@@ -86,6 +89,9 @@ def compare(answer: Answer, got: Value) -> Finding:
         return Finding(False, result=name, says=f"{name} is a torch tensor; expected a NumPy array.")
     if answer.dtype is not None and got.library != "python" and got.dtype != answer.dtype:
         return Finding(False, result=name, says=f"{name} is {got.dtype}, expected {answer.dtype}.")
+    if answer.whole and got.array.dtype.kind == "f":
+        says = f"{name} is made of floats ({got.dtype}); it should be whole numbers, that one can count or loop with."
+        return Finding(False, result=name, says=says)
     if right.size == 0:
         return Finding(True, 0.0, 0.0, result=name)
     if right.dtype.kind == "i" and not right.ndim:
@@ -105,7 +111,8 @@ def compare(answer: Answer, got: Value) -> Finding:
     where = tuple(int(i) for i in np.argwhere(wrong)[0])
     here, there = got.array[where], right[where]
     if not where:
-        return Finding(False, worst, answer.budget, result=name, says=_alone(name, here, there))
+        says = "{} is {}, expected {}.".format(name, *_two(here, there)) if answer.whole else _alone(name, here, there)
+        return Finding(False, worst, answer.budget, result=name, says=says)
     says = "{} is {} there, expected {}.".format(name, *_two(here, there))
     if right.dtype.kind == "f":
         nans = int((np.isnan(got.array) & ~np.isnan(right)).sum())
@@ -127,12 +134,20 @@ def _alone(name: str, got: np.generic, right: np.generic) -> str:
     if right.dtype.kind == "b" or not (np.isfinite(got) and np.isfinite(right) and right != 0):
         return says
     factor = float(got) / float(right)
-    return f"{says} That is {factor:.6g} times as much." if _telling(factor) else says
+    return f"{says} That is {factor:.6g} times as much." if _telling(factor) and _round(factor) else says
 
 
 def _telling(factor: float) -> bool:
     """A factor that may tell where it comes from: not 1 and not 0 to the digits that are shown, and no huge power."""
     return 1e-6 <= abs(factor) <= 1e6 and f"{factor:.6g}" != "1"
+
+
+def _round(factor: float) -> bool:
+    """A whole number, a part of one, a fraction with a small divisor, or a change of the logarithm's base."""
+    size = abs(factor)
+    return any(abs(x - round(x)) <= min(1e-5 * x, 1e-3) for x in (1 / size, *(size * d for d in range(1, 17)))) or any(
+        abs(size / base - 1) <= 1e-5 for base in (np.log(2), 1 / np.log(2), np.log(10), 1 / np.log(10))
+    )
 
 
 def _pattern(got: np.ndarray, right: np.ndarray, budget: float) -> str:

@@ -25,13 +25,25 @@ ANSWERS = (
 FRONT_DOORS = ("flashlib.attention", "flashlib.decode", "flashlib.gpt")
 ALLOWED = ("flashlib.algorithms.toy", "flashlib.algorithms.masks", "flashlib.grading.check", "flashlib.grading.inputs")
 
+# Who forbids one of these forbids its relatives, and torch's inner names of them (torch.ops.aten._softmax).
+RELATIVES = {
+    "softmax": ("log_softmax", "softmin", "Softmax", "LogSoftmax", "Softmin"),
+    "logsumexp": ("logaddexp", "logaddexp2", "logcumsumexp"),
+}
+
 #: what a name means: ("source", text) of a function of the learner's own, ("from", "module.name"), or None: harmless
 Resolve = Callable[[str], tuple[str, str] | None]
 
 
+def refused(forbidden: Iterable[str]) -> set[str]:
+    """All names that an exercise refuses: attention as a whole, what it forbids, and the relatives of that."""
+    names = {n for name in forbidden for n in (name, *RELATIVES.get(name, ()))}
+    return {*ATTENTION, *names, *(f"_{n}" for n in names)}
+
+
 def find(start: str, resolve: Resolve, forbidden: Iterable[str] = ()) -> str | None:
     """The first forbidden name that the function ``start`` uses, itself or through others; None if there is none."""
-    banned = {*ATTENTION, *forbidden}
+    banned = refused(forbidden)
     todo, seen = [start], set()
     while todo:
         name = todo.pop()

@@ -57,6 +57,20 @@ def part_by_lse(q, k, v, scale):
     return torch.einsum("rn,nd->rd", torch.exp(s - lse[:, None]), wide[2]), lse
 
 
+def part_in_blocks(q, k, v, scale):
+    """Online, in blocks of 64 keys, in the dtype of the results."""
+    work = torch.promote_types(q.dtype, torch.float32)
+    q = q.to(work) * scale
+    m, l = q.new_full((len(q), 1), -INF), q.new_zeros(len(q), 1)
+    acc = q.new_zeros(len(q), v.shape[1])
+    for i in range(0, len(k), 64):
+        s = q @ k[i : i + 64].to(work).T
+        new = torch.maximum(m, s.amax(1, keepdim=True))
+        p, f = torch.exp(s - new), torch.exp(m - new)
+        l, acc, m = f * l + p.sum(1, keepdim=True), f * acc + p @ v[i : i + 64].to(work), new
+    return acc / torch.where(l == 0, 1, l), (m + l.log())[:, 0]
+
+
 # -- 10.2 ----------------------------------------------------------------------------------------------------------
 def merge(o, lse):
     """The course's."""
@@ -229,6 +243,7 @@ RIGHT = {
         "a score of −∞ in front": part_with_a_sentinel,
         "key by key, base 2": part_key_by_key,
         "lse first": part_by_lse,
+        "in blocks": part_in_blocks,
     },
     "10.2": {
         "the course's": merge,

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 
 INF = math.inf
@@ -106,6 +107,13 @@ def layout_lists(rank, world, S):
     return held[rank], pairs
 
 
+def layout_numpy(rank, world, S):
+    """NumPy's integers, and a tuple of them."""
+    cut = np.arange(S).reshape(2 * world, -1)
+    held = [np.concatenate([cut[r], cut[-1 - r]]) for r in range(world)]
+    return held[rank], tuple(np.sum(held[rank - t] <= held[rank][:, None]) for t in range(world))
+
+
 def layout_formula(rank, world, S):
     """By formula: c(2c + 1) at home, 2c² for every visit."""
     c = S // (2 * world)
@@ -192,15 +200,33 @@ def ring_deque(qs, ks, vs):
             sent += torch.tensor([ks[b].numel() * ks[b].itemsize + vs[b].numel() * vs[b].itemsize for b in belt])
             belt.rotate(1)
     out = []
-    for q in qs:
-        scores = [torch.einsum("id,jd->ij", q.double(), k.double()) / q.shape[1] ** 0.5 for k in ks]
+    for r, q in enumerate(qs):
+        came = [int(row[r]) for row in whose]
+        scores = [torch.einsum("id,jd->ij", q.double(), ks[b].double()) / q.shape[1] ** 0.5 for b in came]
         top = torch.stack([s.amax(1) for s in scores]).amax(0)[:, None]
         p = [(s - top).exp() for s in scores]
         total = sum(x.sum(1, keepdim=True) for x in p)
         out.append(
-            (sum(torch.einsum("ij,jd->id", x, v.double()) for x, v in zip(p, vs, strict=True)) / total).to(dtype)
+            (
+                sum(torch.einsum("ij,jd->id", x, v.double()) for x, v in zip(p, [vs[b] for b in came], strict=True))
+                / total
+            ).to(dtype)
         )
     return out, whose, sent
+
+
+def ring_tuples(qs, ks, vs):
+    """Tuples of whole numbers, tensors without axes among them; all scores first, then one division."""
+    R = len(qs)
+    whose = tuple(tuple((r - t) % R for r in range(R)) for t in range(R))
+    out, sent = [], []
+    for r, q in enumerate(qs):
+        s = torch.cat([q @ ks[row[r]].T for row in whose], 1) / math.sqrt(q.shape[1])
+        p = torch.exp(s - s.max(1, keepdim=True).values)
+        parts = p.split([len(ks[row[r]]) for row in whose], 1)
+        out.append(sum(x @ vs[row[r]] for x, row in zip(parts, whose, strict=True)) / p.sum(1, keepdim=True))
+        sent.append(torch.tensor(sum(ks[row[r]].nbytes + vs[row[r]].nbytes for row in whose[:-1])))
+    return out, whose, tuple(sent)
 
 
 RIGHT = {
@@ -213,6 +239,7 @@ RIGHT = {
     "11.2": {
         "the course's": balanced_layout,
         "lists": layout_lists,
+        "NumPy's integers in a tuple": layout_numpy,
         "by formula": layout_formula,
         "by chunks, from the other side": layout_left,
     },
@@ -220,5 +247,6 @@ RIGHT = {
         "the course's": ring,
         "by formula": ring_by_formula,
         "a deque, float64": ring_deque,
+        "tuples": ring_tuples,
     },
 }

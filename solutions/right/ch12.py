@@ -25,9 +25,9 @@ def mask_triangles(Sq, Sk, width):
 
 
 def mask_numpy(Sq, Sk, width):
-    """NumPy; by the distance."""
+    """NumPy; by the distance; a tensor comes back."""
     back = np.subtract.outer(np.arange(Sk - Sq, Sk), np.arange(Sk))
-    return (back >= 0) & (back < width)
+    return torch.from_numpy((back >= 0) & (back < width))
 
 
 def mask_loops(Sq, Sk, width):
@@ -50,6 +50,12 @@ def window_tiles(i0, Sq, Sk, width, block_q, block_k):
         return 0, 0
     first = max(0, i0 + shift - width + 1)
     return first // block_k, last // block_k + 1
+
+
+def tiles_of_numpy(i0, Sq, Sk, width, block_q, block_k):
+    """NumPy's integers, in a list."""
+    edge = np.array([i0 - width + 1, min(i0 + block_q, Sq) - 1]) + Sk - Sq
+    return list(np.clip(edge, 0, Sk - 1) // block_k + [0, 1]) if edge[1] >= 0 else [0, 0]
 
 
 def tiles_by_asking(i0, Sq, Sk, width, block_q, block_k):
@@ -152,6 +158,25 @@ def window_finite(q, k, v, width, block_q, block_k):
     return o
 
 
+def window_beside_lse(q, k, v, width, block_q, block_k):
+    """The pair (o, lse) is kept, every weight is exp(s − lse), nothing is divided; NaN from −∞ − (−∞) is no weight."""
+    out, shift = [], len(k) - len(q)
+    for i0, i1 in masks.spans(len(q), block_q):
+        o, lse = q.new_zeros(i1 - i0, v.shape[1]), q.new_full((i1 - i0, 1), -INF)
+        for j0, j1 in masks.spans(len(k), block_k):
+            back = torch.arange(i0, i1)[:, None] + shift - torch.arange(j0, j1)
+            see = (back >= 0) & (back < width)
+            if see.any():
+                s = (q[i0:i1] @ k[j0:j1].T / math.sqrt(q.shape[1])).masked_fill(~see, -INF)
+                top = torch.maximum(s.amax(1, keepdim=True), lse)
+                new = top + ((s - top).exp().sum(1, keepdim=True) + (lse - top).exp()).log()
+                new = torch.where(top == -INF, top, new)
+                o = (lse - new).exp().nan_to_num() * o + (s - new).exp().nan_to_num() @ v[j0:j1]
+                lse = new
+        out.append(o)
+    return torch.cat(out)
+
+
 def window_keys_outside(q, k, v, width, block_q, block_k):
     """Key tiles outside; the state of all rows is kept; base 2."""
     Sq, Sk, Dv = len(q), len(k), v.shape[1]
@@ -214,6 +239,30 @@ def linear_in_place(q, k, v):
     return o
 
 
+def linear_sums_in_blocks(q, k, v):
+    """The states of 64 rows at a time, by a running sum."""
+    fq, fk = torch.nn.functional.elu(q) + 1, torch.nn.functional.elu(k) + 1
+    out, state, norm = [], q.new_zeros(k.shape[1], v.shape[1]), q.new_zeros(k.shape[1])
+    for a, b, c in zip(fq.split(64), fk.split(64), v.split(64), strict=True):
+        states, norms = state + (b[:, :, None] * c[:, None]).cumsum(0), norm + b.cumsum(0)
+        out.append((a[:, None] @ states)[:, 0] / (a * norms).sum(1, keepdim=True))
+        state, norm = states[-1], norms[-1]
+    return torch.cat(out)
+
+
+def linear_triangle_number_by_number(q, k, v):
+    """A triangle of 64 rows in which every product is written out and summed."""
+    fq, fk = _phi(q), _phi(k)
+    o, state, norm = torch.empty_like(v), q.new_zeros(k.shape[1], v.shape[1]), q.new_zeros(k.shape[1])
+    for i in range(0, len(q), 64):
+        a, b, c = fq[i : i + 64], fk[i : i + 64], v[i : i + 64]
+        w = (a[:, None] * b).sum(-1).tril()
+        past = (a[:, :, None] * state).sum(1)
+        o[i : i + 64] = ((w[:, :, None] * c).sum(1) + past) / (w.sum(1) + (a * norm).sum(1))[:, None]
+        state, norm = state + (b[:, :, None] * c[:, None]).sum(0), norm + b.sum(0)
+    return o
+
+
 RIGHT = {
     "12.1": {
         "the course's": window_mask,
@@ -226,16 +275,20 @@ RIGHT = {
         "by asking every tile": tiles_by_asking,
         "rounded up": tiles_rounded_up,
         "from the mask": tiles_from_the_mask,
+        "NumPy's integers": tiles_of_numpy,
     },
     "12.3": {
         "the course's": window_attention,
         "in reverse, float64": window_backwards,
         "finite maximum": window_finite,
+        "beside lse": window_beside_lse,
         "keys outside, base 2": window_keys_outside,
     },
     "12.4": {
         "the course's": linear_attention,
         "eight rows at a time": linear_chunked,
         "in place, float64": linear_in_place,
+        "sums in blocks of 64": linear_sums_in_blocks,
+        "a triangle number by number": linear_triangle_number_by_number,
     },
 }

@@ -41,10 +41,11 @@ def _split_cases(seed: int) -> Iterator[Case]:
     yield one("one head", 1, 5, 1, 4 + a)
     yield one("two heads", 1, 5 + a, 2, 4)
     yield one("sequences and heads", 2, 7, 3, 5 + a)
+    yield one("the same sizes, other numbers", 2, 7, 3, 5 + a)
     yield one("as many heads as positions", 3, 4, 4, 5)
     yield one("heads of one feature", 2, 5 + a, 6, 1)
     yield one("float16 in, float16 out", 2, 9, 6, 2 + a, torch.float16)
-    calls = [(_normal(rng, 2, n, 24), 4) for n in (16, 32)]
+    calls = [(_normal(rng, 2, n, 36), 6) for n in (16, 32)]
     options = {"calls": calls, "n": (16, 32), "library": "torch"}
     name = "no number is copied"
     yield Case(name, calls[0], linear_memory(lambda n: 0.0, "views"), how="growth", options=options, measured=True)
@@ -79,7 +80,7 @@ def _half_cases(seed: int) -> Iterator[Case]:
     def one(name: str, B: int, S: int, H: int, D: int, p: float, training: bool, **more: Any) -> Case:
         args = _half_args(rng, B, S, H, D, p, training, **more)
         mask = args[4].seed
-        right = expect("x", lambda *inner: _half(mask, *inner), args, longest=H * D + S, axes=[ROWS])
+        right = expect("out", lambda *inner: _half(mask, *inner), args, longest=H * D + S, axes=[ROWS])
         return Case(name, args, _with_calls(matches(*right), p if training else 0.0))
 
     yield one("one head", 1, 5 + a, 1, 8, 0.0, False)
@@ -162,18 +163,26 @@ def _loss_cases(seed: int) -> Iterator[Case]:
     a = int(rng.integers(4))
 
     def one(
-        name: str, lengths: list[int], S: int, V: int, *, dtype=torch.float32, shift=0.0, far=0.0, gradient=False
-    ) -> Case:
-        """``shift``: rows of logits lie so far up or down; ``far``: one right byte's logit lies so far below."""
+        name: str, lengths: list[int], S: int, V: int, *, dtype=torch.float32, shift=0.0, far=0.0, gradient=False,
+        rise=0.0, size=3.0, up=0.0,
+    ) -> Case:  # fmt: skip
+        """``shift``: rows of logits lie so far up or down, or ``up`` or not; ``far``: one right byte's logit lies so
+        far below; ``rise``: logits rise by so much along the vocabulary, and the last is the largest; ``size``: their
+        spread."""
         B = len(lengths)
         tokens = rng.integers(1, V, (B, S))
         for b, n in enumerate(lengths):
             tokens[b, min(2, n - 1)] = 0  # 0 is a byte like any other, and also what fills up the end
             tokens[b, n:] = 0
-        logits = 3 * rng.standard_normal((B, S, V))
-        np.put_along_axis(logits, np.roll(tokens, -1, 1)[..., None], 2.0, -1)  # the right byte is likely, not certain
+        logits = size * rng.standard_normal((B, S, V)) + np.linspace(0, rise, V)
+        if rise:
+            logits[..., -1] = logits.max(-1) + 2
+        likely: Any = 2.0  # the right byte is likely, not certain
+        if dtype == torch.bfloat16:  # a small number with digits that are lost beside the maximum
+            likely = rng.uniform(0.1, 0.9, (B, S, 1))
+        np.put_along_axis(logits, np.roll(tokens, -1, 1)[..., None], likely, -1)
         logits[-1, 0, tokens[-1, 1]] -= far
-        logits += shift * rng.choice([-1, 1], (B, S, 1))
+        logits += shift * rng.choice([-1, 1], (B, S, 1)) + up * rng.choice([0, 1], (B, S, 1))
         args = torch.from_numpy(logits).to(dtype), torch.from_numpy(tokens), torch.tensor(lengths)
         wide = "float64" if dtype == torch.float64 else "float32"
         if gradient:
@@ -188,8 +197,11 @@ def _loss_cases(seed: int) -> Iterator[Case]:
     yield one("one sequence is far shorter", [2, 11, 10], 11, 9 + a)
     yield one("a sequence of one token has nothing to predict", [1, 7, 4], 8, 9 + a)
     yield one("logits near ±1000", [7, 5], 8, 10 + a, shift=1000.0)
+    yield one("logits near 0, and near 300", [6, 8], 8, 9 + a, up=300.0)
     yield one("the right byte has a p near exp(−200)", [6, 8], 8, 9 + a, far=200.0)
-    yield one("bfloat16 in, float32 out", [10, 6, 9], 10, 17 + a, dtype=torch.bfloat16)
+    yield one("many bytes: a vocabulary of 311", [9, 6 + a], 10, 311, rise=6.0)  # a prime: no block divides it
+    yield one("bfloat16 in, float32 out", [10, 6, 9], 10, 17 + a, dtype=torch.bfloat16, size=6.0)
+    yield one("bfloat16, other lengths", [12, 5], 12, 19 + a, dtype=torch.bfloat16, size=6.0)
     yield one("float64 in, float64 out", [6, 8], 8, 9 + a, dtype=torch.float64)
     yield one("its gradient", [6, 3, 5], 7, 6 + a, gradient=True)
 
@@ -201,7 +213,8 @@ EXERCISES = [
         "09.3", "the loss", "next_byte_loss", _loss_cases, lambda: ch09_loss.LOSS,
         forbidden=(
             "cross_entropy", "CrossEntropyLoss", "nll_loss", "NLLLoss", "softmax", "log_softmax", "Softmax",
-            "LogSoftmax", "logsumexp", "logaddexp", "softmin", "binary_cross_entropy",
+            "LogSoftmax", "logsumexp", "logaddexp", "softmin", "binary_cross_entropy", "logcumsumexp", "_softmax",
+            "_log_softmax",
         ),
     ),
 ]  # fmt: skip

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from flashlib.grading.case import Case, Exercise
-from flashlib.grading.expected import expect, value
+from flashlib.grading.case import Case, Exercise, Finding, Judge, Outcome
+from flashlib.grading.expected import beside_lse, expect, value
 from flashlib.grading.inputs import draw
-from flashlib.grading.judge import both, matches, measured, products_of_tiles
+from flashlib.grading.judge import both, matches, products_of_tiles
 from flashlib.grading.mistakes import ch11 as gallery
 from flashlib.grading.mistakes import ch11_ring
 
@@ -37,6 +37,35 @@ def _part(q, k, v, q_start, k_start):
     l = p.sum(-1, keepdims=True)
     with np.errstate(divide="ignore"):
         return p @ v / np.where(l == 0, 1, l), (m + np.log(l))[:, 0]
+
+
+def _meets(order: list[list[int]], what: str) -> Judge:
+    """The blocks that the rows r met are order[r], one at a time, however often it went round; none if it is empty.
+
+    Nothing is judged where no meeting was seen but some were expected: numbers can be multiplied outside of torch.
+    """
+
+    def judge(outcome: Outcome) -> Finding:
+        for r, (met, wanted) in enumerate(zip(outcome.measures["met"], order, strict=True)):
+            joined = next((m for m in met if len(m) > 1), None)
+            got = [b for m in met for b in m]
+            if joined:
+                says = f"{what.format(r)} meet the keys of ranks {_and(joined)} at once; one block is with a rank."
+            elif not wanted and got:
+                says = f"{what.format(r)} meet the keys of a block of which no row may see anything."
+            elif got != wanted * (len(got) // max(len(wanted), 1)):
+                says = f"{what.format(r)} meet the blocks of ranks {_and(got)}, in this order; the ring brings "
+                says += f"{_and(wanted)}."
+            else:
+                continue
+            return Finding(False, 1.0, 0.0, result="joined" if joined else "met", says=says)
+        return Finding(True, 0.0, 0.0, result="met")
+
+    return judge
+
+
+def _and(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 # -- 11.1 ----------------------------------------------------------------------------------------------------------
@@ -65,8 +94,8 @@ def _step_cases(seed: int) -> Iterator[Case]:
         args += (rows[0], k0)
         judge = matches(*expect(("o", "lse"), _ring_step, args, longest=k1 - k0 + D + 2, axes=axes))
         if future:
-            judge = both(judge, measured("flops", 0, "FLOP in matrix products"))
-        return Case(name, args, judge, how="matmuls" if future else "call", measured=future)
+            judge = both(judge, _meets([[]], "The queries"))
+        return Case(name, args, judge, how="meetings" if future else "call", measured=future)
 
     a = int(rng.integers(4))
     yield one("the own block, nothing seen before", (8, 14 + a), (8, 14 + a), (0, 0))
@@ -97,7 +126,10 @@ def _layout_cases(seed: int) -> Iterator[Case]:
         others = [[(rank - t) % world, 2 * world - 1 - (rank - t) % world] for t in range(world)]
         keys = [np.arange(S).reshape(2 * world, chunk)[chunks].reshape(-1) for chunks in others]
         pairs = [int((k <= mine[:, None]).sum()) for k in keys]
-        right = value("positions", mine)._replace(axes=("place",)), value("pairs", pairs)._replace(axes=("step",))
+        right = [
+            value(what, x, whole=True)._replace(axes=(axis,))
+            for what, x, axis in (("positions", mine, "place"), ("pairs", pairs, "step"))
+        ]
         return Case(f"{name}, S = {S}", (rank, world, S), matches(*right))
 
     a = int(rng.integers(3))
@@ -128,15 +160,21 @@ def _ring_cases(seed: int) -> Iterator[Case]:
         whose = [[(r - t) % R for r in range(R)] for t in range(R)]
         size = [n * (D + Dv) * q.element_size() for n in lengths]
         sent = [sum(size[b] for b in column[: R - 1]) for column in zip(*whose, strict=True)]
-        counted = value("whose", whose)._replace(axes=("step", "rank")), value("sent", sent)._replace(axes=("rank",))
-        judge = matches(*expect(names, parts, (q, k, v), longest=len(k) + D, axes=axes), *counted)
+        counted = [
+            value(what, x, whole=True)._replace(axes=axis)
+            for what, x, axis in (("whose", whose, ("step", "rank")), ("sent", sent, ("rank",)))
+        ]
+        outputs = expect(names, parts, (q, k, v), longest=len(k) + D, axes=axes)
+        judge = matches(*(beside_lse(a, q, k) for a in outputs), *counted)
         if tiles:
             most = max(*lengths, D, Dv)
-            judge = both(judge, products_of_tiles(most, most, f"blocks of {most} rows and keys at most"))
+            small = products_of_tiles(most, most, f"blocks of {most} rows and keys at most")
+            order = [list(column) for column in zip(*whose, strict=True)]
+            judge = both(judge, small, _meets(order, "The queries of rank {}"))
         if gaps:  # keys and values are the columns of one tensor: its storage is larger than they are
             k, v = torch.cat([k, v], 1).split([D, Dv], 1)
         args = tuple([x[i:j] for i, j in zip(at, at[1:], strict=False)] for x in (q, k, v))
-        return Case(name, args, judge, how="matmuls" if tiles else "call", measured=tiles)
+        return Case(name, args, judge, how="meetings" if tiles else "call", measured=tiles)
 
     a = int(rng.integers(3))
     yield one("2 ranks", (5 + a, 5 + a))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from flashlib.grading.case import Case, Exercise, Finding, Judge, Outcome
-from flashlib.grading.expected import expect, value
+from flashlib.grading.expected import beside_lse, expect, value
 from flashlib.grading.inputs import draw
 from flashlib.grading.judge import both, linear_memory, matches, measured
 from flashlib.grading.mistakes import ch12 as gallery
@@ -38,7 +38,7 @@ def _mask_cases(seed: int) -> Iterator[Case]:
         (f"an even width, Sq = {10 + a}, Sk = 17", 10 + a, 17, 6),
         ("as wide as the keys", 9 + a, 9 + a, 9 + a),
     ):
-        right = value("see", _see(Sq, Sk, width), dtype="bool")
+        right = value("see", _see(Sq, Sk, width), dtype="bool", library="torch")
         yield Case(name, (Sq, Sk, width), matches(right._replace(axes=("row", "key"))))
 
 
@@ -80,7 +80,7 @@ def _tiles_cases(seed: int) -> Iterator[Case]:
         first, stop = _touched(*args)
         i0, Sq, Sk, width, block_q, block_k = args
         full = f"{name}: i0={i0} Sq={Sq} Sk={Sk} width={width} tiles {block_q} × {block_k}"
-        yield Case(full, args, matches(value("first", first), value("stop", stop)))
+        yield Case(full, args, matches(value("first", first, whole=True), value("stop", stop, whole=True)))
 
 
 # -- 12.3 ----------------------------------------------------------------------------------------------------------
@@ -114,12 +114,12 @@ def _window_cases(seed: int) -> Iterator[Case]:
             k[hidden, 1] = 200 * D**0.5
         right = expect("o", _under(width), (q, k, v), longest=min(width, Sk) + D, axes=[("row", "column")])
         name, tile = f"{name}, Sq={Sq} Sk={Sk} width={width}", (block_q, block_k)
-        return Case(name, (q, k, v, width, *tile), matches(*right), tile=tile)
+        return Case(name, (q, k, v, width, *tile), matches(*(beside_lse(a, q, k) for a in right)), tile=tile)
 
     def counted(Sq, Sk, width, block_q, block_k, D=8, Dv=5):
         case = one("only tiles that some row sees", Sq, Sk, width, block_q, block_k, D, Dv)
         right = ch12_window.tile_flops(Sq, Sk, D, Dv, width, block_q, block_k)
-        flops = measured("flops", right, "FLOP in matrix products")
+        flops = measured("flops", right, "FLOP in matrix products", ch12_window.FLOPS)
         return replace(case, judge=both(case.judge, flops), how="matmuls", measured=True)
 
     a = int(rng.integers(4))
@@ -168,15 +168,19 @@ def _linear(q, k, v):
     return weights @ v / weights.sum(-1, keepdims=True)
 
 
-def _at_most(flops: int) -> Judge:
-    """The products that are counted have no more FLOPs than a program by blocks of 64 rows needs."""
+def _work_of_blocks(flops: int, touched: int) -> Judge:
+    """Products and operations are no more than a program by blocks of 64 rows needs."""
 
     def judge(outcome: Outcome) -> Finding:
-        got = outcome.measures["flops"]
-        says = f"Its products have {got:,} FLOPs; blocks of 64 rows and a running state need {flops:,}."
-        return Finding(
-            got <= flops, max(0.0, float(got - flops)), 0.0, result="flops", says=says if got > flops else ""
-        )
+        needs = "blocks of 64 rows and a running state need"
+        for name, most, text in (
+            ("flops", flops, "Its products have {:,} FLOPs; {} {:,}."),
+            ("touched", touched, "Its operations go over {:,} numbers, all together; {} {:,} at most."),
+        ):
+            got = outcome.measures[name]
+            if got > most:
+                return Finding(False, float(got - most), 0.0, result=name, says=text.format(got, needs, most))
+        return Finding(True, 0.0, 0.0, result="flops")
 
     return judge
 
@@ -199,19 +203,23 @@ def _linear_cases(seed: int) -> Iterator[Case]:
     yield one("queries and keys of size 6", 21 + a, 5, 6, size=6)
     yield one("one row", 1, 4, 3)
     yield one("float64 in, float64 out", 14 + a, 6, 5, dtype="float64")
-    D, Dv, sizes = 16, 16, (64, 256)
+    D, Dv, sizes = 16, 16, (64, 896)
     calls = [tuple(torch.from_numpy(rng.standard_normal((n, D))).float() for _ in range(3)) for n in sizes]
     limit = linear_memory(
-        # o, four arrays like q or k on the way to φ, six columns, four states; all of it twice, as a reserve
-        lambda n: 2 * 4 * (n * (Dv + 4 * D + 6) + 4 * D * Dv), "o, φ(q), φ(k), as much again and the state, twice over,"
-    )  # fmt: skip
-    options = {"calls": calls, "n": sizes, "library": "torch"}
-    yield Case(
-        "memory grows as N, and one state is kept", calls[0], limit, how="growth", options=options, measured=True
+        # o, four arrays like q or k on the way to φ, six columns, four states, twice, as a reserve; and what a block of
+        # 64 rows has at a time: all products of its triangle and the triangle twice, or three times 64 states
+        lambda n: 4 * (2 * (n * (Dv + 4 * D + 6) + 4 * D * Dv) + max(64 * 64 * (D + 2), 3 * 64 * D * Dv)),
+        "o, φ(q), φ(k), as much again, twice over, and all that 64 rows",
     )
-    case = one("work grows as N", 128, 4, 4)
-    most = 2 * 128 * (64 * (4 + 4) + 2 * 4 * (4 + 1))  # a triangle in blocks of 64 rows, and the state twice
-    yield replace(case, judge=both(case.judge, _at_most(most)), how="matmuls", measured=True)
+    options = {"calls": calls, "n": sizes, "library": "torch"}
+    yield Case("memory grows as N, few states are kept", calls[0], limit, how="growth", options=options, measured=True)
+    N, d, dv = 512, 4, 4
+    case = one("work grows as N", N, d, dv)
+    most = 2 * N * (64 * (d + dv) + 2 * d * (dv + 1))  # a triangle in blocks of 64 rows, and the state twice
+    # a row of it number by number: 64 products with k and with v, each made and summed, and five times the weights;
+    # and eight operations on its own state
+    touched = N * (64 * (2 * (d + dv) + 5) + 8 * d * (dv + 1))
+    yield replace(case, judge=both(case.judge, _work_of_blocks(most, touched)), how="matmuls", measured=True)
 
 
 EXERCISES = [

@@ -5,10 +5,12 @@ Those of the loss are in `ch09_loss`.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 
-from flashlib.grading.case import Case, Finding, Outcome
+from flashlib.grading.case import Case, Finding, Mistake, Outcome
 from flashlib.grading.mistakes.ch05 import gallery
 
 
@@ -50,6 +52,24 @@ def split_heads(qkv, heads, *, bug=""):
     if bug == "copied":
         return tuple(x.contiguous() for x in (q, k, v))
     return q, k, v
+
+
+def kept_from_before():
+    """A `split_heads` that keeps its last result, and gives it again for the same sizes."""
+    last: dict[tuple[int, ...], Any] = {}
+
+    def split(qkv, heads):
+        sizes = (*qkv.shape, heads)
+        if sizes not in last:
+            last.clear()
+            last[sizes] = split_heads(qkv, heads)
+        return last[sizes]
+
+    return split
+
+
+def _again(case: Case, outcome: Outcome, finding: Finding) -> bool:
+    return case.name.startswith("the same sizes") and finding.error is not None
 
 
 SPLIT = gallery(
@@ -119,6 +139,15 @@ SPLIT = gallery(
         lambda case, outcome, finding: finding.result == "bytes",
     ),
 )  # fmt: skip
+SPLIT.append(
+    Mistake(
+        "kept from an earlier call",
+        kept_from_before(),
+        "It was right when it met these sizes first, and is wrong when they come again with other numbers.",
+        "What does your function remember from one call to the next?",
+        _again,
+    )
+)
 
 
 # -- 09.2 ----------------------------------------------------------------------------------------------------------

@@ -5,13 +5,26 @@ Those of grouped heads are in `ch10_heads`, those of ragged lengths in `ch10_len
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import torch
 
-from flashlib.grading.case import Case, Finding, Outcome
+from flashlib.grading.case import Case, Finding, Mistake, Outcome
 from flashlib.grading.mistakes.ch05 import gallery
+from flashlib.grading.mistakes.sizes import as_in_16_bits, only_many
 
 INF = torch.inf
+EPS = {f"{eps:g} in the divisor": eps for eps in (1e-6, 1e-8, 1e-9, 1e-10)}
+EPS_TWICE = {f"{name} and in the logarithm": eps for name, eps in EPS.items()}
+
+
+def overflowing(mistakes: list[Mistake]) -> list[Mistake]:
+    """The same, with `overflows` where no maximum is taken off: that one comes last, since it resembles whatever is
+    finite in the same rows."""
+    last = "no maximum"
+    return [m for m in mistakes if m.name != last] + [replace(m, overflows=True) for m in mistakes if m.name == last]
 
 
 # -- 10.1 ----------------------------------------------------------------------------------------------------------
@@ -20,8 +33,12 @@ def attend_part(q, k, v, scale, *, bug=""):
     narrow, wide = q.dtype, torch.promote_types(q.dtype, torch.float32)
     if bug != "in 16 bits":
         q, k, v = q.to(wide), k.to(wide), v.to(wide)
-    own = q.shape[-1] ** -0.5
+    own, whole = q.shape[-1] ** -0.5, len(k) - len(k) % 64
+    if bug == "blocks of keys" and whole:  # what is behind the last full block is lost
+        k, v = k[:whole], v[:whole]
     s = q @ k.T * {"scale left out": 1.0, "own scale": own, "scale twice": scale**2}.get(bug, scale)
+    unguarded = bug == "no keys: 0 / 0" or (bug.endswith(", 0 / 0") and s.shape[1] > 0)
+    bug = bug.removesuffix(", 0 / 0")
     if bug == "no keys: a maximum of nothing":
         m = s.amax(1, keepdim=True)
     elif not s.shape[1]:
@@ -29,12 +46,17 @@ def attend_part(q, k, v, scale, *, bug=""):
     else:
         m = s.amax().expand(len(s), 1) if bug == "one maximum for all rows" else s.amax(1, keepdim=True)
         m = torch.zeros_like(m) if bug == "no maximum" else m
+        m = m.clamp(min=0) if bug == "maximum no smaller than 0" else m
+        m = s[:, :1] if bug == "the first score for the maximum" else m
     safe = m if bug == "no keys: 0 / 0" else m.masked_fill(m == -INF, 0)
     p = torch.exp(s - safe)
     if bug == "softmax down the rows":
         p = torch.exp(s - s.amax(0)) / torch.exp(s - s.amax(0)).sum(0)
-    l = p.sum(1, keepdim=True)
-    o = p @ v / (l if bug == "no keys: 0 / 0" else l.masked_fill(l == 0, 1))
+    if bug == "maximum over the queries" and s.shape[1]:
+        p, m = torch.exp(s - s.amax(0)), s.amax().expand(len(s), 1)
+    l = p.sum(1, keepdim=True) + EPS_TWICE.get(bug, 0)
+    by = l + EPS.get(bug, 0)
+    o = p @ v / (by if unguarded else by.masked_fill(l == 0, 1))
     if bug == "not divided":
         o = p @ v
     if bug == "divided by the number of keys":
@@ -43,6 +65,8 @@ def attend_part(q, k, v, scale, *, bug=""):
         "m for lse": m, "log l for lse": l.log(), "l for lse": l, "m · l for lse": m * l, "m + l for lse": m + l,
         "lse in base 2": m / 0.6931471805599453 + l.log2(),
     }.get(bug, m + l.log())[:, 0]  # fmt: skip
+    if bug == "lse of unscaled scores":
+        lse = torch.log(torch.exp((s - safe) / scale).sum(1)) + m[:, 0] / scale
     if bug == "m not scaled":
         lse = lse + m[:, 0] * (1 / scale - 1) if s.shape[1] else lse
     if bug == "no keys: lse 0":
@@ -80,9 +104,18 @@ def _narrow(case: Case, outcome: Outcome, finding: Finding) -> bool:
 
 
 def _rounded(case: Case, outcome: Outcome, finding: Finding) -> bool:
-    """Right dtypes, wrong numbers, for float16 inputs."""
-    dtypes = [r.dtype for r in outcome.results]
-    return "float16 in" in case.name and dtypes == ["float32", "float32"] and bool(finding.error)
+    """Right dtypes, wrong numbers for float16 inputs, by as much as 16 bits make them."""
+    right_dtypes = "float16 in" in case.name and [r.dtype for r in outcome.results] == ["float32", "float32"]
+    return right_dtypes and as_in_16_bits(case, outcome, partial(attend_part, bug="in 16 bits"))
+
+
+def divided() -> list[tuple[str, str, str]]:
+    """Rows of a gallery for what is added to the divisor."""
+    ask = "A small number keeps 0 out of the divisor, and changes every row. In which rows alone is the sum 0?"
+    return [
+        *((name, f"a divisor to which {eps:g} is added", ask) for name, eps in EPS.items()),
+        *((name, f"a program that adds {eps:g} to l", ask) for name, eps in EPS_TWICE.items()),
+    ]
 
 
 PART = gallery(
@@ -114,10 +147,30 @@ PART = gallery(
         "no maximum", "a program that takes exp(s) with no maximum taken off",
         "What is exp(120), and exp(−120), in float32?",
     ),
-    (
-        "one maximum for all rows", "a program that takes one maximum for all rows",
-        "What is exp(s − m) in a row whose scores all lie far below those of another row?",
+    *(
+        (name, "a program whose maximum is 0 at least", "What is the sum of a row whose scores all lie near −120?")
+        for name in ("maximum no smaller than 0", "maximum no smaller than 0, 0 / 0")
     ),
+    *(
+        (
+            name, "a program that takes one maximum for all rows",
+            "What is exp(s − m) in a row whose scores all lie far below those of another row?",
+        )
+        for name in ("one maximum for all rows", "one maximum for all rows, 0 / 0")
+    ),
+    (
+        "the first score for the maximum", "a program that takes the first key's score off, not the largest",
+        "What becomes of exp(s − s₀) if a later score is larger by 100?",
+    ),
+    *(
+        (
+            name, "a program that takes each key's maximum over the queries off its scores",
+            "The scores of a row share a sum. Must the number taken off be the same for all keys, or for all queries?",
+        )
+        for name in ("maximum over the queries", "maximum over the queries, 0 / 0")
+    ),
+    ("lse of unscaled scores", "an lse of q·k, without the scale", "Which scores is lse the sum of?"),
+    *divided(),
     ("scale left out", "scores without the scale", "What does your function do with its argument `scale`?"),
     (
         "own scale", "scores with 1/√D, whatever scale was given",
@@ -155,28 +208,45 @@ PART = gallery(
         "This is not the end: parts are still to be merged. In which dtype do their digits survive?", _narrow,
     ),
     (
-        "in 16 bits", "It computes in 16 bits.", "How many digits does float16 keep of a score near 20?", _rounded,
+        "in 16 bits", "It computes in 16 bits, or rounds to 16 bits on its way.",
+        "Which of your arrays are float16: the scores, the weights, the products? How many digits does float16 keep?",
+        _rounded,
+    ),
+    (
+        "blocks of keys", "It is right for few keys and wrong for many.",
+        "If you go through the keys in blocks: what becomes of l and acc when a later block brings a larger maximum, "
+        "and where do the keys behind the last full block go?", only_many,
     ),
 )  # fmt: skip
+PART = overflowing(PART)
 
 
 # -- 10.2 ----------------------------------------------------------------------------------------------------------
 def merge(o, lse, *, bug=""):
     """Parts (P, R, Dv), (P, R) merged into (R, Dv), (R)."""
+    whole = len(lse) - len(lse) % 16
+    if bug == "blocks of parts" and whole:  # what is behind the last full block is lost
+        o, lse = o[:whole], lse[:whole]
+    unguarded, bug = bug.endswith(", 0 / 0"), bug.removesuffix(", 0 / 0")
     m = {"no maximum": torch.zeros_like(lse[0]), "one maximum for all rows": lse.max().expand(lse.shape[1])}.get(
         bug, lse.amax(0)
     )
+    if bug == "maximum no smaller than 0":
+        m = m.clamp(min=0)
     safe = m if bug == "all empty: NaN" else m.masked_fill(m == -INF, 0)
     if bug == "the first part's lse for the maximum":
         m = safe = lse[0]
+    if bug == "the first part's lse for the maximum, or 0":
+        m = safe = lse[0].masked_fill(lse[0] == -INF, 0)
     weight = torch.exp((safe - lse) if bug == "sign" else lse - safe)
     if bug == "base 2":
         weight = torch.exp2(lse - safe)
-    l = weight.sum(0)
-    L = safe + (l.log2() if bug == "base 2" else l.log())
+    l = weight.sum(0) + EPS_TWICE.get(bug, 0)
+    L = (m if bug in EPS_TWICE else safe) + (l.log2() if bug == "base 2" else l.log())
     if bug == "weights across the rows":
-        weight = torch.exp(lse - lse.amax(1, keepdim=True))
-        weight = weight / weight.sum(1, keepdim=True)
+        high = lse.amax(1, keepdim=True)
+        weight = torch.exp(lse - high.masked_fill(high == -INF, 0))
+        weight = weight / weight.sum(1, keepdim=True).clamp(min=1e-30)
         return (weight[..., None] * o).sum(0), L
     if bug == "lse are the weights":
         finite = lse.masked_fill(lse == -INF, 0)
@@ -196,8 +266,8 @@ def merge(o, lse, *, bug=""):
             out = (out + part) / 2
         return out, L
     total = (weight[..., None] * o).sum(0)
-    out = total if bug == "never divided" else total / l.masked_fill(l == 0, 1)[..., None]
-    if bug == "all empty: NaN":
+    out = total if bug == "never divided" else total / (l + EPS.get(bug, 0)).masked_fill(l == 0, 1)[..., None]
+    if bug == "all empty: NaN" or (unguarded and (m > -INF).all()):
         out = total / l[..., None]
     if bug == "divided by the number of parts":
         out = total / len(o)
@@ -209,12 +279,14 @@ def merge(o, lse, *, bug=""):
         L = L.masked_fill(L == -INF, -1e9)
     if bug == "all empty: lse 0":
         L = L.masked_fill(L == -INF, 0)
+    if bug == "lse keeps an axis":
+        L = L[:, None]
     return (L, out) if bug == "order" else (out, L)
 
 
 def _empty_small(case: Case, outcome: Outcome, finding: Finding) -> bool:
-    """A negative number where lse should be −∞, and no other case wrong before."""
-    return "empty" in case.name and small_lse(case, outcome, finding)
+    """A negative number where lse should be −∞."""
+    return small_lse(case, outcome, finding) and bool((case.args[1][:, finding.where[0]] == -INF).all())
 
 
 MERGE = gallery(
@@ -253,6 +325,19 @@ MERGE = gallery(
     (
         "no maximum", "weights exp(lse) with no maximum taken off", "What is exp(1000), and exp(−1000), in float32?",
     ),
+    *(
+        (name, "a program whose maximum is 0 at least", "What is the sum of a row whose lse all lie near −1000?")
+        for name in ("maximum no smaller than 0", "maximum no smaller than 0, 0 / 0")
+    ),
+    (
+        "one maximum for all rows, 0 / 0", "one maximum for all rows",
+        "What is exp(lse − m) in a row whose parts all lie far below those of another row?",
+    ),
+    (
+        "the first part's lse for the maximum, or 0",
+        "a program that takes the first part's lse off, not the largest, or 0 if that part is empty",
+        "What is exp(lse − lse₀) if a later part's lse is larger by 100?",
+    ),
     (
         "the first part's lse for the maximum", "a program that takes the first part's lse off, not the largest",
         "What is lse − lse of a row whose first part is empty?",
@@ -288,5 +373,13 @@ MERGE = gallery(
         "Over which axis are parts of the same row?",
     ),
     ("base 2", "powers of 2 on a natural logarithm", "To which base are the lse given?"),
+    *divided(),
+    ("lse keeps an axis", "an lse of shape (R, 1)", "Which shape does the signature ask for?"),
     ("order", "lse first and o second", "In which order does the signature name them?"),
+    (
+        "blocks of parts", "It is right for few parts and wrong for many.",
+        "If you go through the parts in blocks: what becomes of the sums when a later block brings a larger lse, and "
+        "where do the parts behind the last full block go?", only_many,
+    ),
 )  # fmt: skip
+MERGE = overflowing(MERGE)

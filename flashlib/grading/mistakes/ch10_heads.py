@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from flashlib.grading.case import Case, Finding, Outcome
 from flashlib.grading.mistakes.ch05 import gallery
+from flashlib.grading.mistakes.ch10 import overflowing
+from flashlib.grading.mistakes.sizes import only_many
+
+BY_HAND = ("no maximum", "maximum no smaller than 0", "one maximum for all rows")
 
 
 def decode_step(q, k, v, *, bug=""):
@@ -13,13 +19,26 @@ def decode_step(q, k, v, *, bug=""):
     B, Hq, _, D = q.shape
     Hkv, Dv = k.shape[1], v.shape[-1]
     G = Hq // Hkv
-    scale = {"scale left out": 1.0, "scale 1/D": 1 / D, "scale from the group": G**-0.5}.get(bug, D**-0.5)
+    scale = {"scale left out": 1.0, "scale 1/D": 1 / D, "scale from the group": G**-0.5, "scale from V": Dv**-0.5}.get(
+        bug, D**-0.5
+    )
+    whole = k.shape[2] - k.shape[2] % 16
+    if bug == "blocks of keys" and k.shape[2] > 100:  # what is behind the last full block is lost
+        k, v = k[:, :, :whole], v[:, :, :whole]
     if bug == "K and V repeated":
         s = scale * q @ k.repeat_interleave(G, 1).mT
         return torch.softmax(s, -1) @ v.repeat_interleave(G, 1), torch.logsumexp(s, -1)
     if bug == "a product for each query head":
         each = [decode_step(q[:, [h]], k[:, [h // G]], v[:, [h // G]]) for h in range(Hq)]
         return tuple(torch.cat(x, 1) for x in zip(*each, strict=True))
+    if bug == "all heads against all keys":
+        own = torch.arange(Hkv).repeat_interleave(k.shape[2]) == torch.arange(Hq)[:, None] // G
+        s = (scale * q[:, :, 0] @ k.flatten(1, 2).mT).masked_fill(~own, -torch.inf)
+        return (torch.softmax(s, -1) @ v.flatten(1, 2))[:, :, None], torch.logsumexp(s, -1)[:, :, None]
+    if bug == "one row of every group in turn":
+        rows = q[:, :, 0].unflatten(1, (Hkv, G)).split(1, 2)
+        each = [decode_step(row.flatten(1, 2)[:, :, None], k, v) for row in rows]
+        return tuple(torch.stack(x, 2).flatten(1, 2) for x in zip(*each, strict=True))
     if bug == "no matrix products":
         each = []
         for h in range(Hq):
@@ -35,15 +54,25 @@ def decode_step(q, k, v, *, bug=""):
         rows = rows.mean(2, keepdim=True).expand(B, Hkv, G, D)
     s = scale * rows @ k.mT  # (B, Hkv, G, S)
     p = torch.softmax(s, {"softmax over the group": -2}.get(bug, -1))
-    if bug == "no maximum":
-        p = torch.exp(s)
-        o, lse = p @ v / p.sum(-1, keepdim=True), p.sum(-1).log()
-        return o.reshape(B, Hq, 1, Dv), lse.reshape(B, Hq, 1)
+    if bug in BY_HAND:
+        m = s.amax(-1, keepdim=True)
+        m = {"no maximum": 0 * m, "maximum no smaller than 0": m.clamp(min=0)}.get(bug, s.amax((-1, -2), keepdim=True))
+        p = torch.exp(s - m)
+        l = p.sum(-1, keepdim=True)
+        return (p @ v / l).reshape(B, Hq, 1, Dv), (m + l.log()).reshape(B, Hq, 1)
+    if bug == "K read twice":
+        return (p @ v).reshape(B, Hq, 1, Dv), torch.logsumexp(scale * rows @ k.mT, -1).reshape(B, Hq, 1)
     if bug == "softmax of all rows together":
         p = torch.softmax(s.flatten(2), -1).view_as(s)
     o, lse = p @ (v.flip(1) if bug == "V of another head" else v), torch.logsumexp(s, -1)
     if bug == "lse is the maximum":
         lse = s.amax(-1)
+    if bug == "log l for lse":
+        lse = lse - s.amax(-1)
+    if bug == "lse of unscaled scores":
+        lse = torch.logsumexp(s / scale, -1)
+    if bug == "lse in base 2":
+        lse = lse / math.log(2)
     if bug in ("h % Hkv", "unpacked in the wrong order"):
         o, lse = o.transpose(1, 2), lse.transpose(1, 2)
     if bug == "not unpacked":
@@ -53,6 +82,10 @@ def decode_step(q, k, v, *, bug=""):
         lse = lse.unflatten(1, (Hkv, G)).mT.flatten(1)
     if bug == "one axis too few":
         return o, lse
+    if bug == "lse without the token's axis":
+        return o[:, :, None], lse
+    if bug == "(B, 1, Hq, Dv)":
+        return o[:, None], lse[:, :, None]
     o, lse = o[:, :, None], lse[:, :, None]
     return o if bug == "o alone" else (o, lse)
 
@@ -65,6 +98,21 @@ def _again(finding: Finding) -> bool:
 def _at_once(case: Case, outcome: Outcome, finding: Finding) -> bool:
     """Two products do it all."""
     return _again(finding) and outcome.measures["matmuls"] == 2
+
+
+def _three(case: Case, outcome: Outcome, finding: Finding) -> bool:
+    """One product more than for a result of two."""
+    return _again(finding) and outcome.measures["matmuls"] == 3
+
+
+def _rows(case: Case, outcome: Outcome, finding: Finding) -> bool:
+    """Two products for each row of a group."""
+    q, k = case.args[:2]
+    return _again(finding) and outcome.measures["matmuls"] == 2 * (q.shape[1] // k.shape[1])
+
+
+def _all_keys(case: Case, outcome: Outcome, finding: Finding) -> bool:
+    return finding.result == "flops"
 
 
 def _in_turn(case: Case, outcome: Outcome, finding: Finding) -> bool:
@@ -119,6 +167,23 @@ STEP = gallery(
         "no maximum", "a program that takes exp(s) with no maximum taken off",
         "What is exp(120), and exp(−120), in float32?",
     ),
+    (
+        "maximum no smaller than 0", "a program whose maximum is 0 at least",
+        "What is the sum of a row whose scores all lie near −120?",
+    ),
+    (
+        "one maximum for all rows", "a program that takes one maximum for all rows of a group",
+        "What is exp(s − m) in a row whose scores all lie far below those of another row?",
+    ),
+    (
+        "log l for lse", "log l in the place of lse, without the maximum",
+        "l was summed after the maximum had been taken off. How does it come back into log Σ exp(s)?",
+    ),
+    ("lse of unscaled scores", "an lse of q·k, without the scale", "Which scores is lse the sum of?"),
+    ("lse in base 2", "an lse to the base 2", "To which base is the logarithm asked for?"),
+    ("scale from V", "scores divided by √Dv", "Over how many numbers does q·k sum: the columns of K or those of V?"),
+    ("lse without the token's axis", "an lse of shape (B, Hq)", "Which shape does the signature ask for?"),
+    ("(B, 1, Hq, Dv)", "an o of shape (B, 1, Hq, Dv)", "Which shape does the signature ask for?"),
     ("V of another head", "values of another key head", "Which heads of V belong to which heads of K?"),
     (
         "lse is the maximum", "the maximum in the place of lse",
@@ -139,4 +204,23 @@ STEP = gallery(
         "no matrix products", "The numbers are right, but they come from multiplying and adding, row by row.",
         "Which operation multiplies several rows with the same keys at once?", _elementwise,
     ),
+    (
+        "K read twice", "The numbers are right, but one product is made twice, or one more than is needed.",
+        "o and lse come from the same scores. How often do you compute these?", _three,
+    ),
+    (
+        "one row of every group in turn",
+        "The numbers are right, but the rows of a group meet the keys one after the other.",
+        "How many rows has the left factor of your product, and how many query heads share these keys?", _rows,
+    ),
+    (
+        "all heads against all keys", "The numbers are right, but query heads meet keys that are not theirs.",
+        "Which share of your scores is used in the end? Which axis keeps the key heads apart in a product?", _all_keys,
+    ),
+    (
+        "blocks of keys", "It is right for few keys and wrong for many.",
+        "If you go through the keys in blocks: what becomes of l and acc when a later block brings a larger maximum, "
+        "and where do the keys behind the last full block go?", only_many,
+    ),
 )  # fmt: skip
+STEP = overflowing(STEP)

@@ -6,7 +6,15 @@ import torch
 
 from flashlib.grading.case import Case, Finding, Outcome
 from flashlib.grading.mistakes.ch05 import gallery
-from flashlib.grading.mistakes.ch10 import INF, small_lse
+from flashlib.grading.mistakes.ch10 import INF, overflowing, small_lse
+from flashlib.grading.mistakes.sizes import only_many
+
+# scores of hidden keys, where the row of length 0 is set right after; V is clean
+FINITE = {f"hidden by {-c:g}".replace("-", "−"): -c for c in (5.0, 10.0, 20.0, 30.0, 50.0, 80.0, 100.0)}
+FINITE = {f"{name}, length 0 set right": c for name, c in FINITE.items()} | {
+    "scores of 0 for hidden keys, length 0 set right": 0.0
+}
+BY_HAND = ("maximum no smaller than 0", "maximum over the whole room")
 
 
 def decode_ragged(q, k, v, lengths, *, bug=""):
@@ -39,7 +47,25 @@ def decode_ragged(q, k, v, lengths, *, bug=""):
     else:
         by = {"hidden by −1e9": -1e9, "hidden by −10": -10.0, "scores of 0 for hidden keys": 0.0}.get(bug, -INF)
         s = s.masked_fill(hidden, by)
+    if bug in FINITE:
+        s, none = s.masked_fill(hidden, FINITE[bug]), n == 0
+        o = (torch.softmax(s, -1) @ v.masked_fill(hidden.mT, 0)).masked_fill(none, 0)
+        return o, torch.logsumexp(s, -1).masked_fill(none[..., 0], -INF)
+    if bug in BY_HAND:
+        raw = (q @ k.mT * scale).nan_to_num(0, 0, 0)
+        own = s.amax(-1, keepdim=True).clamp(min=0)
+        m = raw.amax(-1, keepdim=True) if bug == "maximum over the whole room" else own
+        p = torch.exp(s - m)
+        l = p.sum(-1, keepdim=True)
+        return p @ v.masked_fill(hidden.mT, 0) / l.masked_fill(l == 0, 1), (m + l.log())[..., 0]
     p = torch.softmax(s, -1)
+    if bug == "masked after the softmax":
+        raw = q @ k.masked_fill(hidden.mT, 0).mT * scale
+        o = torch.softmax(raw, -1).masked_fill(hidden, 0) @ v.masked_fill(hidden.mT, 0)
+        return o, torch.logsumexp(s, -1)
+    if bug == "mask added, V clean":
+        s = q @ k.mT * scale + torch.zeros(()).to(s).expand_as(s).masked_fill(hidden, -INF)
+        p = torch.softmax(s, -1)
     if bug == "no maximum":
         p = torch.exp(s) / torch.exp(s).sum(-1, keepdim=True)
     if bug == "NaN taken out of p":
@@ -63,6 +89,13 @@ def decode_ragged(q, k, v, lengths, *, bug=""):
         lse = lse.masked_fill(lse == -INF, 0)
     if bug == "lse over the whole room":
         lse = torch.logsumexp(q @ k.mT * scale, -1)
+    if bug == "lse of unscaled scores":
+        lse = torch.logsumexp(s / scale, -1)
+    if bug == "lse without the token's axis":
+        lse = lse[..., 0]
+    if bug == "not finite: hidden":
+        s = s.masked_fill(~s.isfinite(), -INF)
+        o, lse = torch.softmax(s, -1).masked_fill(s == -INF, 0) @ v, torch.logsumexp(s, -1)
     if bug == "lse is the maximum":
         lse = s.amax(-1)
     if bug == "mean over the length":
@@ -79,12 +112,17 @@ def in_place(q, k, v, lengths):
     return decode_ragged(q, k, v, lengths)
 
 
+def _in_blocks(q, k, v, lengths, *, bug):
+    """What lies behind the last full block of 16 is lost, where there are many."""
+    return decode_ragged(q, k, v, lengths - lengths % 16 if k.shape[2] > 100 else lengths)
+
+
 def _writes(case: Case, outcome: Outcome, finding: Finding) -> bool:
     return bool({"argument 2", "argument 3"} & set(outcome.changed))
 
 
 def _none_small(case: Case, outcome: Outcome, finding: Finding) -> bool:
-    return "length 0" in case.name and small_lse(case, outcome, finding)
+    return small_lse(case, outcome, finding) and case.args[3][finding.where[0]] == 0
 
 
 RAGGED = gallery(
@@ -116,6 +154,21 @@ RAGGED = gallery(
     (
         "mask added", "a program that adds a mask of 0 and −∞ to the scores",
         "What is NaN − ∞, and ∞ − ∞? Which operation looks only at the mask?",
+    ),
+    (
+        "mask added, V clean", "a program that adds a mask of 0 and −∞ to the scores",
+        "What is NaN − ∞, and ∞ − ∞? Which operation looks only at the mask?",
+    ),
+    *(
+        (
+            name, f"a program that gives hidden keys the score {c:g}".replace("-", "−"),
+            "May a real score be smaller than that? Which number is smaller than all?",
+        )
+        for name, c in FINITE.items()
+    ),
+    (
+        "masked after the softmax", "a softmax over the whole room, whose hidden weights are then set to 0",
+        "What do the weights that are left sum to? When must a key be hidden, before the sum or after it?",
     ),
     (
         "one key too many", "a program that lets one key past the end through",
@@ -163,8 +216,8 @@ RAGGED = gallery(
         "What was lost of o when it became NaN? Where did the NaN come from?",
     ),
     (
-        "NaN taken out of p", "a program that takes every NaN out of the probabilities",
-        "p is NaN in a row of −∞ alone, and in a row whose own keys hold a NaN. Which of the two may become 0?",
+        "NaN taken out of p", "a program whose o is 0 wherever the scores of a row are NaN",
+        "NaN comes from a row of −∞ alone, and from a row whose own keys hold a NaN. Which of the two may become 0?",
     ),
     (
         "a held NaN taken out of o", "a program that keeps the garbage out, and then takes every NaN out of o",
@@ -184,9 +237,32 @@ RAGGED = gallery(
         "no maximum", "a program that takes exp(s) with no maximum taken off",
         "What is exp(120), and exp(−120), in float32?",
     ),
+    (
+        "maximum no smaller than 0", "a program whose maximum is 0 at least",
+        "What is the sum of a row whose scores all lie near −120?",
+    ),
+    (
+        "maximum over the whole room", "a program whose maximum has seen the hidden keys",
+        "Old keys may have far larger scores than a sequence's own. What is exp(s − m) then?",
+    ),
+    ("lse of unscaled scores", "an lse of q·k, without the scale", "Which scores is lse the sum of?"),
+    ("lse without the token's axis", "an lse of shape (B, H)", "Which shape does the signature ask for?"),
+    (
+        "not finite: hidden", "a program that hides every key whose score is not finite",
+        "A sequence that does hold a NaN should show it. Which scores may be hidden?",
+    ),
     ("mean over the length", "an o divided by the length once more", "What do the weights of a row sum to already?"),
     ("scale left out", "scores without the scale", "By what are the products q·k divided before the softmax?"),
     ("order", "lse first and o second", "In which order does the signature name them?"),
+)  # fmt: skip
+RAGGED = overflowing(RAGGED)
+RAGGED += gallery(
+    _in_blocks,
+    (
+        "blocks of keys", "It is right for few keys and wrong for many.",
+        "If you go through the keys in blocks: what becomes of l and acc when a later block brings a larger maximum, "
+        "and where do the keys behind the last full block go?", only_many,
+    ),
 )  # fmt: skip
 RAGGED += gallery(
     lambda *a, bug: in_place(*a),

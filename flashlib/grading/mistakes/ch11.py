@@ -13,9 +13,15 @@ from flashlib.grading.mistakes.texts import TEXT
 INF = math.inf
 
 
+OVERFLOWS = ("no maximum", "exp of lse", "exp of lse, guarded")
+
+
 def known(fn, *entries) -> list[Mistake]:
     """Mistakes of ``fn``: (name, says, ask), with ``fits`` as a fourth where no output shows it."""
-    return [Mistake(name, partial(fn, bug=name), says, ask, *fits) for name, says, ask, *fits in entries]
+    return [
+        Mistake(name, partial(fn, bug=name), says, ask, fits[0] if fits else None, name in OVERFLOWS)
+        for name, says, ask, *fits in entries
+    ]
 
 
 # -- 11.1 ----------------------------------------------------------------------------------------------------------
@@ -29,9 +35,14 @@ def ring_step(q, k, v, o, lse, q_start, k_start, *, bug=""):
     }.get(bug, k_start > last)  # fmt: skip
     if future and bug not in ("no mask", "future computed", "NaN made 0", "the block in place of the state"):
         return (torch.zeros_like(o), torch.full_like(lse, -INF)) if bug == "future empties the state" else (o, lse)
-    s = {"scale left out": 1.0, "scale 1/D": 1 / q.shape[1]}.get(bug, q.shape[1] ** -0.5) * (q @ k.T)
+    by = {"scale left out": 1.0, "scale 1/D": 1 / q.shape[1], "scale from v": v.shape[1] ** -0.5}
+    s = by.get(bug, q.shape[1] ** -0.5) * (q @ k.T)
     part_o, part_lse = _attend(s.masked_fill(_hidden(n, m, q_start, k_start, bug), _fill(bug)), v, bug)
-    return _merge(o, lse, part_o, part_lse, bug)
+    out, joint = _merge(o, lse, part_o, part_lse, bug)
+    if bug == "log of the sum forgotten":
+        m = torch.maximum(lse, s.masked_fill(_hidden(n, m, q_start, k_start, bug), -INF).amax(-1))
+        joint = m + torch.exp(joint - m.masked_fill(m == -INF, 0))
+    return out, joint
 
 
 def _fill(bug):
@@ -41,7 +52,7 @@ def _fill(bug):
 def _hidden(n, m, q_start, k_start, bug):
     row, key = torch.arange(n)[:, None], torch.arange(m)
     hidden = key + k_start > row + q_start
-    if bug in ("no mask", "skips but masks nothing"):
+    if bug in ("no mask", "skips but masks nothing") or (bug == "earlier blocks taken whole" and k_start < q_start):
         hidden = torch.zeros_like(hidden)
     if bug == "counted within the block" or (bug == "masked in the own block only" and k_start == q_start):
         hidden = key > row
@@ -69,7 +80,7 @@ def _attend(s, v, bug):
     p = torch.exp(s - safe)
     l = p.sum(-1, keepdim=True)
     o = p @ v
-    if bug != "block not divided":
+    if bug not in ("block not divided", "never divided"):
         o = o / (l if bug in ("no guard", "0 / 0", "NaN made 0") else l.masked_fill(l == 0, 1))
     if bug == "lse without log l":
         return o, top[:, 0]
@@ -79,9 +90,10 @@ def _attend(s, v, bug):
 def _merge(o, lse, part_o, part_lse, bug):
     if bug == "the block in place of the state":
         return part_o, part_lse
-    if bug == "exp of lse":
+    if bug.startswith("exp of lse"):
         a, b = lse.exp(), part_lse.exp()
-        return (a[:, None] * o + b[:, None] * part_o) / (a + b)[:, None], (a + b).log()
+        by = a + b if bug == "exp of lse" else (a + b).masked_fill(a + b == 0, 1)
+        return (a[:, None] * o + b[:, None] * part_o) / by[:, None], (a + b).log()
     new = torch.maximum(lse, part_lse)
     safe = new if bug in ("no guard", "no guard in the merge", "NaN made 0") else new.masked_fill(new == -INF, 0)
     a, b = torch.exp(lse - safe), torch.exp(part_lse - safe)
@@ -98,7 +110,7 @@ def _merge(o, lse, part_o, part_lse, bug):
         out = o + part_o
     if bug == "state not weighed":
         out = o + b * part_o
-    if bug == "weights not divided":
+    if bug in ("weights not divided", "never divided"):
         out = out * by[:, None]
     if bug == "NaN made 0":
         out = out.nan_to_num()
@@ -107,7 +119,7 @@ def _merge(o, lse, part_o, part_lse, bug):
 
 
 def _computed(case: Case, outcome: Outcome, finding: Finding) -> bool:
-    return case.how == "matmuls" and "future" in case.name and finding.result == "flops"
+    return case.how == "meetings" and finding.result == "met"
 
 
 RING_STEP = known(
@@ -191,6 +203,21 @@ RING_STEP = known(
         "What is exp(120) in float32, and what is exp(−120) / exp(−120)?",
     ),
     (
+        "earlier blocks taken whole",
+        "a program that masks nothing in a block that begins before the own rows",
+        "A block begins before your first row. Where does it end?",
+    ),
+    (
+        "never divided",
+        "a step that takes o for a sum not yet divided, and divides nothing",
+        "The last column of v is 1 everywhere. What must the last column of o be after every step?",
+    ),
+    (
+        "exp of lse, guarded",
+        "a step that takes exp(lse) with no maximum taken off",
+        "What is exp(120) in float32, and what is exp(−120) / exp(−120)?",
+    ),
+    (
         "block not divided",
         "a step that merges the block's sum of exp(s − m) v, not yet divided",
         "The old o is already divided by its sum. Is the block's?",
@@ -238,6 +265,12 @@ RING_STEP = known(
     ),
     ("scale left out", *TEXT["scale left out"]),
     ("scale 1/D", *TEXT["scale 1/D"]),
+    ("scale from v", "scores divided by the root of v's width", "Over which numbers does q·k sum: those of k or of v?"),
+    (
+        "log of the sum forgotten",
+        "an lse to which the sum itself is added, not its logarithm",
+        "exp(lse) is m's part times l. What is the logarithm of such a product?",
+    ),
     (
         "lse without log l",
         "a step that takes the block's maximum for its lse",
@@ -276,6 +309,8 @@ def balanced_layout(rank, world, S, *, bug=""):
         if bug == "everything counted":
             see = torch.ones_like(see)
         pairs.append(int(see.sum()))
+    if bug == "home like a visit":
+        pairs[0] -= S // (2 * world)
     if bug == "one total":
         return held, sum(pairs)
     if bug == "summed up":
@@ -294,12 +329,19 @@ def _positions(rank, world, S, bug):
         return torch.arange(rank, S, world)
     if bug == "last chunk missing":
         return cut[rank]
+    if bug == "no such chunk":
+        return torch.cat([cut[rank], cut[2 * world - rank]])
     other = {"one chunk too late": 2 * world - rank, "one chunk too early": 2 * world - 2 - rank,
-             "chunks r and r + world": rank + world}.get(bug, 2 * world - 1 - rank)  # fmt: skip
+             "chunks r and r + world": rank + world,
+             "one chunk too late, round": (2 * world - rank) % (2 * world)}.get(bug, 2 * world - 1 - rank)  # fmt: skip
     late = cut[other] if other < len(cut) else torch.arange(0)
     if bug == "mirrored within":
         late = late.flip(0)
     return torch.cat([late, cut[rank]] if bug == "late chunk first" else [cut[rank], late])
+
+
+def _no_chunk(case: Case, outcome: Outcome, finding: Finding) -> bool:
+    return outcome.trouble is not None and outcome.trouble.kind == "IndexError"
 
 
 def _one_total(case: Case, outcome: Outcome, finding: Finding) -> bool:
@@ -322,6 +364,17 @@ LAYOUT = known(
         "one chunk too late",
         "a layout of chunks r and 2·world − r",
         "Chunks are numbered from 0. What is the number of the last of 2·world chunks, and who gets it?",
+    ),
+    (
+        "one chunk too late, round",
+        "a layout of chunks r and 2·world − r, where rank 0 comes round to chunk 0",
+        "Chunks are numbered from 0. What is the number of the last of 2·world chunks, and who gets it?",
+    ),
+    (
+        "no such chunk",
+        "It asks for a chunk that does not exist.",
+        "Chunks are numbered from 0. What is the number of the last of 2·world chunks, and which rank gets it?",
+        _no_chunk,
     ),
     (
         "one chunk too early",
@@ -368,6 +421,11 @@ LAYOUT = known(
         "counted within the shards",
         "counts that number rows and keys within the two shards",
         "The third row of this rank: which position of the sequence is it?",
+    ),
+    (
+        "home like a visit",
+        "counts in which a rank's own block is counted like any visitor",
+        "At home position 7 meets itself. Does it meet itself in a visit?",
     ),
     ("own keys only", "counts of the rank's own keys alone", "Whose keys are with this rank in step 1?"),
     (

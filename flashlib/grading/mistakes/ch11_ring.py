@@ -14,6 +14,8 @@ def ring(qs, ks, vs, *, bug=""):
     R = len(qs)
     if bug == "all gathered":
         return _gathered(qs, ks, vs)
+    if bug == "input scaled":
+        qs[0].mul_(qs[0].shape[1] ** -0.5)
     held, kept_v = [(k, v, r) for r, (k, v) in enumerate(zip(ks, vs, strict=True))], list(vs)
     state = [(q.new_zeros(len(q), vs[0].shape[1]), q.new_full((len(q), 1), -INF)) for q in qs]
     whose, sent = [], [0] * R
@@ -23,9 +25,14 @@ def ring(qs, ks, vs, *, bug=""):
             k, v, _ = held[r]
             if bug == "values stay" and len(v) == len(kept_v[r]):
                 v = kept_v[r]
+            if bug in ("ranks in their order", "the queries travel"):  # the tables tell what ought to be
+                b = t if bug == "ranks in their order" else (r + t) % R
+                k, v = ks[b], vs[b]
             if (bug == "last visit left out" and t == R - 1 > 0) or (bug == "own keys only" and t):
                 continue
             if bug == "own keys left out" and not t and R > 1:
+                continue
+            if bug == "causal by rank" and held[r][2] > r:
                 continue
             state[r] = _fold(q, k, v, *state[r], t, bug)
         if t == R - 1 and bug not in ("one pass too many", "input lists changed"):
@@ -48,6 +55,15 @@ def ring(qs, ks, vs, *, bug=""):
         whose = [[b + 1 for b in row] for row in whose]
     if bug == "after the pass":
         whose = [*whose[1:], [(r - R) % R for r in range(R)]]
+    if bug == "begun with a pass":
+        whose = [[(r - t - 1) % R for r in range(R)] for t in range(R)]
+        sent = [sum(_bytes(qs, ks, vs, [(ks[b], vs[b], b)], 0, 0, "") for b in c[1:]) for c in zip(*whose, strict=True)]
+    if bug == "steps without the last":
+        whose = whose[:-1]
+    if bug == "own block once":
+        sent = [_bytes(qs, ks, vs, [(ks[r], vs[r], r)], 0, 0, "") for r in range(R)]
+    if bug == "sent before whose":
+        return [o for o, _ in state], sent, whose
     if bug == "all ranks together":
         sent = [sum(sent)] * R
     return [o for o, _ in state], whose, sent
@@ -62,6 +78,10 @@ def _fold(q, k, v, o, lse, t, bug):
     p = torch.exp(s - top)
     l = p.sum(-1, keepdim=True)
     part_o, part_lse = p @ v / l, top + l.log()
+    if bug == "never rescaled":
+        old, p = lse.exp(), torch.exp(s - s.amax(-1, keepdim=True))
+        total = old + p.sum(-1, keepdim=True)
+        return (o * old + p @ v) / total, total.log()
     if bug == "last block only":
         return part_o, part_lse
     if bug == "parts added":
@@ -80,8 +100,10 @@ def _bytes(qs, ks, vs, held, r, t, bug):
         k, v = ks[r], vs[r]
     if bug == "received, not sent":
         k, v, _ = held[r - 1]
-    size = {"numbers, not bytes": 1, "always 4 bytes": 4, "bits": 8 * k.element_size()}.get(bug, k.element_size())
-    numbers = k.numel() + (0 if bug == "keys alone counted" else v.numel())
+    per = k.element_size()
+    size = {"numbers, not bytes": 1, "always 4 bytes": 4, "always 8 bytes": 8, "bits": 8 * per}.get(bug, per)
+    of_v = {"keys alone counted": 0, "keys counted twice": k.numel()}
+    numbers = k.numel() + of_v.get(bug, v.numel())
     if bug == "queries counted too":
         numbers += qs[r].numel()
     if bug == "twice: sent and received":
@@ -102,11 +124,30 @@ def _gathered(qs, ks, vs):
 
 
 def _all_keys(case: Case, outcome: Outcome, finding: Finding) -> bool:
-    return case.how == "matmuls" and not finding.ok and finding.result in ("side", "longest")
+    return case.how == "meetings" and finding.result in ("side", "longest", "joined")
+
+
+def _order(case: Case, finding: Finding) -> bool:
+    return case.how == "meetings" and finding.result == "met"
+
+
+def _turned(case: Case, outcome: Outcome, finding: Finding) -> bool:
+    R = len(case.args[0])
+    right = [[(r + t) % R for t in range(R)] for r in range(R)]
+    return _order(case, finding) and [[b for m in met for b in m] for met in outcome.measures["met"]] == right
+
+
+def _exchanged(case: Case, outcome: Outcome, finding: Finding) -> bool:
+    R, got = len(case.args[0]), outcome.results
+    return len(got) == R + 2 and got[R].array.shape == (R,) and got[R + 1].array.shape == (R, R)
 
 
 def _lists_changed(case: Case, outcome: Outcome, finding: Finding) -> bool:
-    return any(name in outcome.changed for name in ("argument 1", "argument 2", "argument 3"))
+    return {"argument 2", "argument 3"} <= set(outcome.changed)
+
+
+def _scaled(case: Case, outcome: Outcome, finding: Finding) -> bool:
+    return bool(outcome.changed) and not _lists_changed(case, outcome, finding)
 
 
 SENT = "Between W ranks and W visits, how often does a block move on from each rank?"
@@ -148,8 +189,19 @@ RING = known(
         "a count of what is sent and received together",
         "If one rank sends a block to another, is that one move or two?",
     ),
+    (
+        "keys counted twice",
+        "a count that takes the values for as long as the keys",
+        "A key has D numbers. How many has a value?",
+    ),
+    (
+        "own block once",
+        "a count in which each rank sends its own block, once",
+        "What does a rank do with a block that has come from the rank before, if another step follows?",
+    ),
     ("numbers, not bytes", "a count of numbers", "How many bytes has one number of this dtype?"),
     ("always 4 bytes", "a count that takes 4 bytes for every number", "How many bytes has a float64?"),
+    ("always 8 bytes", "a count that takes 8 bytes for every number", "How many bytes has a float32?"),
     ("bits", "a count of bits", "How many bytes has one number of this dtype?"),
     ("all ranks together", "a count of all ranks together", "What does rank r alone hand on?"),
     (
@@ -164,6 +216,24 @@ RING = known(
         "a table written after the blocks were passed on",
         "Which block is with rank r in step 0, before anything has moved?",
     ),
+    (
+        "begun with a pass",
+        "a ring whose blocks move before the first visit",
+        "Which block is with rank r in step 0, before anything has moved?",
+    ),
+    (
+        "steps without the last",
+        "a table without the last step",
+        "How many steps are there, and does a rank still compute in the last one, in which nothing is sent?",
+    ),
+    (
+        "sent before whose",
+        "It returns the bytes before the table.",
+        "In which order does the signature name the three results?",
+        _exchanged,
+    ),
+    ("causal by rank", "a ring that leaves out the blocks of later ranks", "Which keys may a query not see here?"),
+    ("never rescaled", *TEXT["never rescaled"]),
     (
         "last block only",
         "a ring that keeps the result of the last block only",
@@ -195,9 +265,27 @@ RING = known(
         _lists_changed,
     ),
     (
+        "input scaled",
+        "A tensor that was handed in is not as it was.",
+        "Which operation writes into its own operand: `q * x` or `q *= x`?",
+        _scaled,
+    ),
+    (
         "all gathered",
-        "The numbers are right, but queries meet the keys of several ranks in one product.",
+        "The numbers are right, but queries meet the keys of several ranks at once.",
         "How many blocks of keys does a rank hold at a time?",
         _all_keys,
+    ),
+    (
+        "the queries travel",
+        "The numbers are right, but blocks come to the queries from the wrong side, as if the queries travelled.",
+        "After the first pass, is the block of the rank before with rank r, or that of the rank after?",
+        _turned,
+    ),
+    (
+        "ranks in their order",
+        "The numbers are right, but the queries do not meet the blocks in the order that `whose` tells.",
+        "Which block is with a rank in step t, and is it the one that your product takes?",
+        lambda case, outcome, finding: _order(case, finding),
     ),
 )

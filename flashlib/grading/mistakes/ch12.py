@@ -21,7 +21,7 @@ def window_mask(Sq, Sk, width, *, bug=""):
         "shift without its sign": abs(Sk - Sq),
     }.get(bug, Sk - Sq)  # fmt: skip
     width += {"one key too many": 1, "one key too few": -1}.get(bug, 0)
-    last = i + shift
+    last = (i + shift).clamp(min=0) if bug == "own key at least 0" else i + shift
     causal, near = j <= last, j > last - width
     if bug == "only the diagonal shifted":
         near = j > i - width
@@ -46,7 +46,7 @@ def window_mask(Sq, Sk, width, *, bug=""):
 
 
 def _transposed(case: Case, outcome: Outcome, finding: Finding) -> bool:
-    if len(outcome.results) != 1 or case.args[0] == 1:
+    if len(outcome.results) != 1:
         return False
     return np.array_equal(outcome.results[0].array, window_mask(*case.args).T.numpy())
 
@@ -122,6 +122,11 @@ MASK = known(
         "With Sq = 5 and Sk = 2 the last query sees the last key. Which one does row 3 see last, and row 0?",
     ),
     (
+        "own key at least 0",
+        "a mask in which the first rows see key 0, though they come before all keys",
+        "With Sq = 5 and Sk = 2 the last query sees the last key. Which key lies at row 0, and is there such a key?",
+    ),
+    (
         "transposed",
         "Rows and columns are exchanged.",
         "Which axis holds the queries: the first or the second?",
@@ -145,6 +150,8 @@ MASK = known(
 # -- 12.2 ----------------------------------------------------------------------------------------------------------
 def window_tiles(i0, Sq, Sk, width, block_q, block_k, *, bug=""):
     """(first, stop): the key tiles that the rows i0 … i0 + block_q see something of."""
+    if bug == "i0 taken for a tile":
+        i0 = i0 * block_q
     i1 = i0 + block_q if bug == "ragged tile counted full" else min(i0 + block_q, Sq)
     shift = {"top left": 0, "shift the wrong way": Sq - Sk, "shift never negative": max(Sk - Sq, 0)}.get(bug, Sk - Sq)
     block = {"block_q for block_k": block_q}.get(bug, block_k)
@@ -156,13 +163,19 @@ def window_tiles(i0, Sq, Sk, width, block_q, block_k, *, bug=""):
     high += {"one key past the tile": 1, "near edge not shifted": -shift}.get(bug, 0)
     if bug == "symmetric":
         high = min(high + width - 1, Sk - 1)
-    if high < 0 and bug != "nothing seen, not told":
+    if (high < 0 and bug != "nothing seen, not told") or (bug == "empty by the first row" and i0 + shift < 0):
         return 0, 0
     if bug not in ("not cut off at 0", "cut off by its sign"):
         low = max(low, 0)
     if bug == "cut off by its sign":
         low = abs(low)
     first, last = low // block, high // block
+    if bug == "last key rounded up":
+        last = -(-high // block) - 1
+    if bug == "last tile lost":
+        last = min(last, Sk // block - 1)
+    if bug == "floats":
+        return float(first), float(last + 1)
     if bug == "first rounded up":
         first = -(-low // block)
     if bug == "the last one is left out":
@@ -219,6 +232,32 @@ TILES = known(
         "one key past the tile",
         "a program that takes the first row after the tile for its last",
         "i1 is the first row after the tile. Which row is its last?",
+    ),
+    (
+        "last key rounded up",
+        "a stop that is the last key divided by block_k and rounded up",
+        "In which tile of 8 lies key 16, and what is 16 / 8 rounded up?",
+    ),
+    (
+        "empty by the first row",
+        "a program that takes the tile for empty because its first row sees nothing",
+        "Which row of the tile sees the latest key?",
+    ),
+    (
+        "i0 taken for a tile",
+        "a program that takes i0 for the number of a q tile",
+        "Is i0 the number of a tile or of a row?",
+    ),
+    (
+        "last tile lost",
+        "a program that has only Sk // block_k tiles",
+        "How many key tiles of 8 hold 20 keys, if the last may be smaller?",
+    ),
+    (
+        "floats",
+        "The two numbers are floats.",
+        "What does range(0.0, 2.0) do, and which division of whole numbers gives a whole number?",
+        lambda case, outcome, finding: any(r.array.dtype.kind == "f" for r in outcome.results),
     ),
     ("first rounded up", "a first tile that is rounded up", "In which tile of 8 lies key 13?"),
     (
@@ -311,6 +350,16 @@ def linear_attention(q, k, v, *, bug=""):
         return _square(q * scale, k, fq, fk, v, bug)
     if bug == "all keys":
         return fq @ (fk.T @ v) / (fq @ fk.sum(0))[:, None]
+    if bug == "every key with every later row":
+        o, l = torch.zeros_like(v), torch.zeros_like(v[:, :1])
+        for j in range(len(k)):
+            w = (fq[j:] * fk[j]).sum(-1, keepdim=True)
+            o[j:], l[j:] = o[j:] + w * v[j], l[j:] + w
+        return o / l
+    if bug in ("blocks too large", "earlier blocks forgotten"):
+        return _blocks(fq, fk, v, 128 if bug == "blocks too large" else 16, bug)
+    if bug == "the whole block seen":
+        return _blocks(fq, fk, v, 16, bug)
     if bug == "sums begun anew":
         rows = [fq[i] @ (fk[: i + 1].T @ v[: i + 1]) / (fq[i] @ fk[: i + 1].sum(0)) for i in range(len(q))]
         return torch.stack(rows)
@@ -324,12 +373,16 @@ def linear_attention(q, k, v, *, bug=""):
         before = state, norm
         state = fk[i][:, None] * v[i] + (0 if bug == "state not kept" else state)
         norm = norm + fk[i]
-        if bug == "own key left out" and i:
-            o[i] = fq[i] @ before[0] / (fq[i] @ before[1])
+        if bug in ("own key left out", "own key left out, row 0 too", "own key left out, 0 / 0") and (
+            i or bug != "own key left out"
+        ):
+            by = fq[i] @ before[1]
+            o[i] = fq[i] @ before[0] / (1 if bug == "own key left out, row 0 too" and not i else by)
             continue
         by = {
             "never divided": torch.ones(()), "divided by the number of keys": torch.tensor(i + 1.0),
             "divided by all keys": fq[i] @ total, "divided by the sum of φ(k)": norm.sum(),
+            "own key left out of the divisor": fq[i] @ before[1], "epsilon": fq[i] @ norm + 1e-6,
         }.get(bug, fq[i] @ norm)  # fmt: skip
         o[i] = fq[i] @ state / by
         if bug == "state divided":
@@ -337,11 +390,22 @@ def linear_attention(q, k, v, *, bug=""):
     return o
 
 
+def _blocks(fq, fk, v, size, bug):
+    """A triangle in each block of rows, the state for what lies before."""
+    out, state, norm = [], torch.zeros_like(fk.T @ v), torch.zeros_like(fk[0])
+    for a, b, c in zip(fq.split(size), fk.split(size), v.split(size), strict=True):
+        w = a @ b.T if bug == "the whole block seen" else (a @ b.T).tril()
+        out.append((w @ c + a @ state) / (w.sum(1) + a @ norm)[:, None])
+        if bug != "earlier blocks forgotten":
+            state, norm = state + b.T @ c, norm + b.sum(0)
+    return torch.cat(out)
+
+
 def _phi(x, bug):
     elu = torch.where(x > 0, x, torch.exp(x.clamp(max=0)) - 1)
     return {
         "elu without + 1": elu, "relu + 1": x.clamp(min=0) + 1, "exp": x.exp(),
-        "relu": x.clamp(min=0) + 1e-6, "φ doubled": elu + 2,
+        "relu": x.clamp(min=0) + 1e-6, "φ exchanged": torch.where(x > 0, x.exp(), x + 1), "φ doubled": elu + 2,
     }.get(bug, elu + 1)  # fmt: skip
 
 
@@ -354,12 +418,31 @@ def _square(q, k, fq, fk, v, bug):
     return p @ v / p.sum(-1, keepdim=True)
 
 
-def _large(case: Case, outcome: Outcome, finding: Finding, states: bool) -> bool:
-    """Which of the two large arrays lived at the peak: one of N × N, or a state for each row (three axes)."""
-    if "peak" not in outcome.measures or finding.ok:
-        return False
-    shapes = [text.partition("(")[2] for text in outcome.measures.get("alive", [])]
-    return any(s.count(",") >= 2 for s in shapes) == states
+def _held(outcome: Outcome) -> str:
+    """What was too large at the peak: "N × N", a "block" of rows with a side above 64, or "states"."""
+    n = outcome.measures["n"][-1]
+    shapes = [text.partition("(")[2].rstrip(")").split(",") for text in outcome.measures.get("alive", [])]
+    sides = [sorted((int(d) for d in shape if d.strip()), reverse=True) for shape in shapes]
+    if any(len(side) > 1 and side[1] > n // 2 for side in sides):
+        return "N × N"
+    return "block" if any(len(side) == 2 and side[1] > 64 for side in sides) else "states"
+
+
+def _large(what: str):
+    """Whether too much was held, and it was this."""
+
+    def fits(case: Case, outcome: Outcome, finding: Finding) -> bool:
+        return "peak" in outcome.measures and not finding.ok and _held(outcome) == what
+
+    return fits
+
+
+def _whole_blocks(case: Case, outcome: Outcome, finding: Finding) -> bool:
+    """Much work, but not a product for every row: blocks that are too large."""
+    m = outcome.measures
+    if finding.result in ("flops", "touched"):
+        return m["side"] > 64 and m["matmuls"] < len(case.args[0]) / 8
+    return _large("block")(case, outcome, finding)
 
 
 LINEAR = known(
@@ -390,6 +473,36 @@ LINEAR = known(
         "a program that adds key i to the state after row i has used it",
         "Does row i see key i?",
     ),
+    (
+        "own key left out, row 0 too",
+        "a program that adds key i to the state after row i has used it",
+        "Does row i see key i?",
+    ),
+    (
+        "own key left out, 0 / 0",
+        "a program that adds key i to the state after row i has used it",
+        "Does row i see key i? What has row 0 to divide?",
+    ),
+    (
+        "own key left out of the divisor",
+        "a program that adds φ(k) of row i to the norm after row i has used it",
+        "Which keys are in the state when row i is computed, and in the norm that divides it?",
+    ),
+    (
+        "the whole block seen",
+        "blocks of 16 rows in which every row sees all keys of its block",
+        "Which of the keys of its own block may the first row see?",
+    ),
+    (
+        "epsilon",
+        "a program that adds a small number to the divisor",
+        "Row i sees at least its own key. Can the sum of its weights be 0?",
+    ),
+    (
+        "earlier blocks forgotten",
+        "blocks of rows that know nothing of the blocks before",
+        "What must a block's first row know of the rows of earlier blocks, and which two sums hold it?",
+    ),
     ("state not kept", "a program whose state begins anew in every row", "What does the state add up?"),
     (
         "state divided",
@@ -411,24 +524,37 @@ LINEAR = known(
     ("relu + 1", "a φ that is 1 for all negative numbers", "What is φ(−2)?"),
     ("relu", "a φ that is 0 for negative numbers", "What is φ(−2), and what is φ(0)?"),
     ("φ doubled", "a φ that is elu + 2", "What is φ(0)?"),
+    ("φ exchanged", "a φ whose two branches are exchanged", "What is φ(2), and what is φ(−2)?"),
     ("scale put in", "queries that were divided by √D", "Which weights does the statement define?"),
     ("softmax", "causal softmax attention", "Which weights does the statement define?"),
     (
+        "blocks too large",
+        "The numbers are right, but the blocks have more than 64 rows.",
+        "Into how many pieces does your program cut the rows, and how does a triangle grow with its side?",
+        _whole_blocks,
+    ),
+    (
+        "every key with every later row",
+        "The numbers are right, but the work grows as N²: a row and a key before it are multiplied, one by one.",
+        "Which two sums could hold all that the keys so far have to tell a later row?",
+        lambda case, outcome, finding: finding.result == "touched" and not outcome.measures["matmuls"],
+    ),
+    (
         "sums begun anew",
-        "The numbers are right, but the products grow as N².",
+        "The numbers are right, but the work grows as N²: row by row the sums go over all the keys again.",
         "What does the state of row i have in common with that of row i − 1?",
-        lambda case, outcome, finding: finding.result == "flops",
+        lambda case, outcome, finding: finding.result in ("flops", "touched"),
     ),
     (
         "N × N",
         "The numbers are right, but an array of N × N is held.",
         "In which order can φ(Q), φ(K)ᵀ and V be multiplied so that nothing N × N arises?",
-        lambda case, outcome, finding: _large(case, outcome, finding, False),
+        _large("N × N"),
     ),
     (
         "a state for every row",
         "The numbers are right, but a state is kept for every row at once.",
         "Which of the states do you still need when row i is done?",
-        lambda case, outcome, finding: _large(case, outcome, finding, True),
+        _large("states"),
     ),
 )

@@ -14,6 +14,7 @@ from flashlib.grading.mistakes.texts import TEXT
 INF = math.inf
 # which tiles are multiplied, if not those that some row sees
 EVERY, CAUSAL, PAST = "nothing skipped", "what is too old not skipped", "the future not skipped"
+FLOPS = "A tile that is touched counts as it is, 2 · rows · keys · (D + Dv) in matrix products, any other tile nothing."
 
 
 def window_attention(q, k, v, width, block_q, block_k, *, bug=""):
@@ -23,13 +24,24 @@ def window_attention(q, k, v, width, block_q, block_k, *, bug=""):
         block_q, block_k = max(Sq, 1) if bug == "whole matrix" else block_q, max(Sk, 1)
     width += {"one key too many": 1, "one key too few": -1}.get(bug, 0)
     shift = {"top left": 0, "shift the wrong way": Sq - Sk, "shift never negative": max(Sk - Sq, 0)}.get(bug, Sk - Sq)
+    if bug == "own tiles":
+        block_q = block_k = 16
+    if bug == "padded to whole tiles":
+        return _padded(q, k, v, width, block_q, block_k)
+    if bug in ("row by row", "tiles cut", "no products"):
+        return _stretches(q, k, v, width, block_q, block_k, bug)
+    kept: list[torch.Tensor] = []
     scale = {"scale left out": 1.0, "scale 1/D": 1 / q.shape[1]}.get(bug, q.shape[1] ** -0.5)
     if bug == "mask of the whole":
         whole = _hidden(0, Sq, 0, Sk, shift, width, "")
     o = q.new_zeros(Sq, Dv)
     for i0, i1 in spans(Sq, block_q):
+        if bug == "smaller q tile dropped" and i1 - i0 < block_q:
+            continue
         state = q.new_full((i1 - i0, 1), -INF), q.new_zeros(i1 - i0, 1), q.new_zeros(i1 - i0, Dv)
         for j0, j1 in spans(Sk, block_k):
+            if bug == "smaller key tile dropped" and j1 - j0 < block_k:
+                continue
             if not visited(i0, i1, j0, j1, shift, width, bug):
                 if bug == "hidden tiles scored":
                     q[i0:i1] @ k[j0:j1].T
@@ -38,6 +50,12 @@ def window_attention(q, k, v, width, block_q, block_k, *, bug=""):
             if bug == "scores computed twice":
                 s = scale * (q[i0:i1] @ k[j0:j1].T)
             hidden = _hidden(i0, i1, j0, j1, shift, width, bug)
+            if bug == "masks of all tiles":
+                kept = kept or [
+                    _hidden(*rows, *keys, shift, width, "")
+                    for rows in spans(Sq, block_q)
+                    for keys in spans(Sk, block_k)
+                ]
             if bug == "mask of the whole":
                 hidden = whole[i0:i1, j0:j1]
             state = _absorb(s, hidden, v[j0:j1], *state, bug)
@@ -47,6 +65,40 @@ def window_attention(q, k, v, width, block_q, block_k, *, bug=""):
             by = l + 1e-3
         o[i0:i1] = acc if bug == "never divided" else acc / by
     return o.nan_to_num() if bug == "no guard, NaN made 0" else o
+
+
+def _padded(q, k, v, width, block_q, block_k):
+    """Zeros up to whole tiles: rows behind the last one, keys behind the last one, which are hidden from all."""
+    Sq, Sk, shift = len(q), len(k), len(k) - len(q)
+    more_q, more_k = -Sq % block_q, -Sk % block_k
+    q = torch.cat([q, q.new_zeros(more_q, q.shape[1])])
+    k, v = (torch.cat([x, x.new_zeros(more_k, x.shape[1])]) for x in (k, v))
+    o = q.new_zeros(len(q), v.shape[1])
+    for i0, i1 in spans(len(q), block_q):
+        state = q.new_full((block_q, 1), -INF), q.new_zeros(block_q, 1), q.new_zeros(block_q, v.shape[1])
+        for j0, j1 in spans(len(k), block_k):
+            if visited(i0, min(i1, Sq), j0, min(j1, Sk), shift, width, ""):
+                hidden = _hidden(i0, i1, j0, j1, shift, width, "") | (torch.arange(j0, j1) >= Sk)
+                state = _absorb(q.shape[1] ** -0.5 * (q[i0:i1] @ k[j0:j1].T), hidden, v[j0:j1], *state, "")
+        o[i0:i1] = state[2] / state[1].masked_fill(state[1] == 0, 1)
+    return o[:Sq]
+
+
+def _stretches(q, k, v, width, block_q, block_k, bug):
+    """Without the grid of tiles: each row with the keys that it sees; or each q tile with those that some row sees."""
+    Sq, shift, o = len(q), len(k) - len(q), q.new_zeros(len(q), v.shape[1])
+    for i0, i1 in spans(Sq, 1 if bug == "row by row" else block_q):
+        state = q.new_full((i1 - i0, 1), -INF), q.new_zeros(i1 - i0, 1), q.new_zeros(i1 - i0, v.shape[1])
+        first, end = max(0, i0 + shift - width + 1), max(0, i1 + shift)
+        for j0, j1 in spans(len(k), len(k) if bug == "row by row" else block_k):
+            if bug != "no products":
+                j0, j1 = max(first, j0), min(end, j1)
+            if j0 >= min(j1, end) or j1 <= first:
+                continue
+            s = (q[i0:i1, None] * k[j0:j1]).sum(-1) if bug == "no products" else q[i0:i1] @ k[j0:j1].T
+            state = _absorb(q.shape[1] ** -0.5 * s, _hidden(i0, i1, j0, j1, shift, width, ""), v[j0:j1], *state, bug)
+        o[i0:i1] = state[2] / state[1].masked_fill(state[1] == 0, 1)
+    return o
 
 
 def visited(i0, i1, j0, j1, shift, width, bug):
@@ -63,6 +115,8 @@ def visited(i0, i1, j0, j1, shift, width, bug):
     if bug == "whole tiles only":
         return j0 >= i1 + shift - width and j1 - 1 <= i0 + shift
     seen_by_future = bug in (EVERY, PAST, "mask in the loop only", "not causal")
+    if bug == "q tile skipped by its first row" and i0 + shift < 0:
+        return False
     seen_by_past = bug in (EVERY, CAUSAL, "no window")
     return (j0 <= last or seen_by_future) and (j1 > first or seen_by_past)
 
@@ -70,8 +124,9 @@ def visited(i0, i1, j0, j1, shift, width, bug):
 def _hidden(i0, i1, j0, j1, shift, width, bug):
     row, key = torch.arange(i0, i1)[:, None] + shift, torch.arange(j0, j1)
     future, old = key > row, key <= row - width
-    if bug == "counted within the tile":
-        row, key = torch.arange(i1 - i0)[:, None] + shift, torch.arange(j1 - j0)
+    if bug.startswith("counted within the tile"):
+        row, key = torch.arange(i1 - i0)[:, None], torch.arange(j1 - j0)
+        row = row + (0 if bug.endswith("from 0") else shift)
         future, old = key > row, key <= row - width
     return {
         "no mask at the far edge": future, "no window": future, "no mask at the near edge": old, "not causal": old,
@@ -96,13 +151,15 @@ def _absorb(s, hidden, v, m, l, acc, bug):
         shrink = torch.ones_like(shrink)
     of_acc = 1 if bug in ("acc is not rescaled", "never rescaled") else shrink
     of_l = 1 if bug in ("l is not rescaled", "never rescaled") else shrink
-    return m_new, of_l * l + p.sum(-1, keepdim=True), of_acc * acc + p @ v
+    pv = (p[..., None] * v).sum(-2) if bug == "no products" else p @ v
+    return m_new, of_l * l + p.sum(-1, keepdim=True), of_acc * acc + pv
 
 
-def tile_flops(Sq, Sk, D, Dv, width, block_q, block_k, bug=""):
-    """FLOPs of the two products, 2 · m · n · k each, in the tiles that the program with this bug multiplies."""
+def tile_flops(Sq, Sk, D, Dv, width, block_q, block_k, bug="", *, whole=False):
+    """FLOPs of the two products, 2 · m · n · k each, in the tiles that the program with this bug multiplies; ``whole``:
+    smaller tiles counted like the others."""
     return sum(
-        2 * (i1 - i0) * (j1 - j0) * (D + Dv)
+        2 * (block_q * block_k if whole else (i1 - i0) * (j1 - j0)) * (D + Dv)
         for i0, i1 in spans(Sq, block_q)
         for j0, j1 in spans(Sk, block_k)
         if visited(i0, i1, j0, j1, Sk - Sq, width, bug)
@@ -122,6 +179,17 @@ def _flops(bug, twice=False):
 
         D, Dv = q.shape[1], v.shape[1]
         made = flops(D, 0, EVERY) + flops(0, Dv) if bug == "hidden tiles scored" else flops(D * (1 + twice), Dv, bug)
+        if bug == "own tiles":  # whichever: a square, or exchanged
+            sides = [(block_k, block_q), *((n, n) for n in {block_q, block_k, 8, 16, 32, 64, 128})]
+            sizes = [tile_flops(len(q), len(k), D, Dv, width, *side) for side in sides]
+            return outcome.measures.get("flops") in sizes
+        if bug == "row by row":
+            return outcome.measures.get("flops") == tile_flops(len(q), len(k), D, Dv, width, 1, 1)
+        if bug == "padded to whole tiles":
+            tiles = tile_flops(len(q), len(k), D, Dv, width, block_q, block_k, "", whole=True)
+            return outcome.measures.get("flops") == tiles
+        if bug == "tiles cut":
+            return 0 < outcome.measures.get("flops", 0) < flops(D, Dv)
         return outcome.measures.get("flops") == made
 
     return fits
@@ -135,6 +203,10 @@ def _held(what):
             return False
         n, alive = outcome.measures["n"][-1], outcome.measures.get("alive", [])
         square = [text.partition(" ")[0] for text in alive if f"({n}, {n})" in text]
+        shapes = [[int(d) for d in text.partition("(")[2].rstrip(")").split(",") if d.strip()] for text in alive]
+        _, _, _, _, block_q, block_k = case.args
+        if all(math.prod(shape) <= block_q * block_k for shape in shapes):
+            return what == "pieces"
         scores = any(op in ("mm", "mul", "div", "exp", "sub", "masked_fill", "where") for op in square)
         return what == ("scores" if scores else "mask" if square else "panel")
 
@@ -231,6 +303,26 @@ WINDOW = known(
         "a program that divides by l plus a small number",
         "Is l + 0.001 still the sum of the weights in a row that sees something?",
     ),
+    (
+        "counted within the tile from 0",
+        "a mask that numbers rows and keys within the tile, both from 0",
+        "Which row of the whole is row 0 of this tile, and which key is key 0?",
+    ),
+    (
+        "q tile skipped by its first row",
+        "a program that skips a q tile because its first row sees no key",
+        "Which row of the tile sees the latest key?",
+    ),
+    (
+        "smaller q tile dropped",
+        "a program that leaves out the last q tile where it is smaller",
+        "With Sq = 30 and tiles of 8, how many q tiles are there, and how many rows has the last?",
+    ),
+    (
+        "smaller key tile dropped",
+        "a program that leaves out the last key tile where it is smaller",
+        "With Sk = 30 and tiles of 8, how many key tiles are there, and how many keys has the last?",
+    ),
     ("acc is not rescaled", *TEXT["acc is not rescaled"]),
     ("l is not rescaled", *TEXT["l is not rescaled"]),
     ("never rescaled", *TEXT["never rescaled"]),
@@ -282,6 +374,42 @@ WINDOW = known(
         _flops("one tile too early"),
     ),
     (
+        "padded to whole tiles",
+        "The numbers are right and hidden tiles are skipped, but the last tiles are filled up and multiplied whole.",
+        "How many rows has the last q tile, and how many keys the last key tile, if nothing is filled up?",
+        _flops("padded to whole tiles"),
+    ),
+    (
+        "own tiles",
+        "The numbers are right, but the tiles are not those that block_q and block_k ask for.",
+        "How many rows has a q tile, and how many keys a key tile? Who decides it here?",
+        _flops("own tiles"),
+    ),
+    (
+        "no products",
+        "The numbers are right, but no matrix product is seen: the check can only count those.",
+        "Which operator sums the products of rows with rows by itself?",
+        lambda case, outcome, finding: finding.result == "flops" and not outcome.measures["flops"],
+    ),
+    (
+        "row by row",
+        "The numbers are right, but every row is multiplied by itself; asked for are tiles.",
+        "How many rows share the load of one key tile?",
+        _flops("row by row"),
+    ),
+    (
+        "tiles cut",
+        "The numbers are right, but of a touched tile only a part is multiplied.",
+        "Which keys has key tile t: all from t · block_k on, or only those that some row sees?",
+        _flops("tiles cut"),
+    ),
+    (
+        "masks of all tiles",
+        "The numbers are right, but pieces pile up: something is kept for every tile, though only one is at work.",
+        "What does one tile leave behind that the next one needs, besides m, l and acc?",
+        _held("pieces"),
+    ),
+    (
         "whole matrix",
         "The numbers are right, but an array of the size of S lived at the peak.",
         "Which of your tensors has both Sq and Sk in its shape?",
@@ -296,7 +424,7 @@ WINDOW = known(
     (
         "whole rows of scores",
         "The numbers are right, but more than a tile is held at a time, such as a q tile against all keys at once.",
-        "Which of your tensors has Sk in its shape, and is it an input?",
+        "Which of your tensors has more than block_q rows or block_k keys, and is it an input or o?",
         _held("panel"),
     ),
 )
