@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -227,22 +228,28 @@ def test_wire_there_and_back() -> None:
     assert much.trouble is not None and much.trouble.kind == "TooMuch" and not much.results
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"results": [{"array": "object", "shape": [1], "dtype": "x", "library": "numpy"}]},
-        {"results": [{"array": "float64", "shape": [-1], "dtype": "x", "library": "numpy"}]},
-        {"results": [{"array": "float64", "shape": [1 << 39, 1 << 39], "dtype": "x", "library": "numpy"}]},
-        {"results": [{"array": "float64", "shape": [1.0], "dtype": "x", "library": "numpy"}]},
-        {"results": []},
-        {"results": None},
-        {"trouble": ["a", "b"]},
-        {"measures": {"a": {"b": {"c": {"d": 1}}}}},
-        {"measures": []},
-        {"called": [1]},
-        {"changed": "q"},
-    ],
-)
+REFUSED = [
+    {"results": [{"array": "object", "shape": [1], "dtype": "x", "library": "numpy"}]},
+    {"results": [{"array": "float64", "shape": [-1], "dtype": "x", "library": "numpy"}]},
+    {"results": [{"array": "float64", "shape": [1 << 39, 1 << 39], "dtype": "x", "library": "numpy"}]},
+    {"results": [{"array": "float64", "shape": [1.0], "dtype": "x", "library": "numpy"}]},
+    {"results": []},
+    {"results": None},
+    {"trouble": ["a", "b"]},
+    {"measures": {"a": {"b": {"c": {"d": {"e": 1}}}}}},
+    {"measures": []},
+    {"called": [1]},
+    {"changed": "q"},
+]
+
+
+def test_wire_carries_who_met_whom() -> None:
+    """For each row of queries a list of meetings, each a list of blocks: the deepest measure that there is."""
+    met = [[[0], [2, 1]], [[1]], []]
+    assert wire.unpack(*cut(wire.pack(replace(outcome(), measures={"met": met}), 1 << 20))).measures == {"met": met}
+
+
+@pytest.mark.parametrize("change", REFUSED)
 def test_wire_refuses(change: dict[str, object]) -> None:
     head, body = cut(wire.pack(outcome(), 1 << 20))
     with pytest.raises(wire.BadMessage):

@@ -145,15 +145,15 @@ def _trouble(x: Any) -> Trouble | None:
 
 
 def _measures(x: Any, depth: int = 0) -> Any:
-    """Numbers, words, lists and dicts of them, three deep at most."""
+    """Numbers, words, lists and dicts of them, four deep at most."""
     if depth == 0 and not isinstance(x, dict):
         raise BadMessage("measures are no object")
     if isinstance(x, bool) or (isinstance(x, (int, float)) and abs(x) < 1e300):
         return x
     if isinstance(x, str):
         return words(x, 300)
-    if depth < 3 and isinstance(x, list) and len(x) <= 1000:
+    if depth < 4 and isinstance(x, list) and len(x) <= 1000:
         return [_measures(y, depth + 1) for y in x]
-    if depth < 3 and isinstance(x, dict) and len(x) <= 1000:
+    if depth < 4 and isinstance(x, dict) and len(x) <= 1000:
         return {words(k, 100): _measures(y, depth + 1) for k, y in x.items()}
     raise BadMessage("a measure is neither a number nor a word")
